@@ -41,8 +41,8 @@ const STORES = [
  * whole systems that are moved or restored: `npm run test:deployed` runs these; `npm test` leaves them out.
  */
 const DEPLOYED_ALONE = [
-  'test/deploy/{alerts,cells,dashboards,deployed,kubernetes,kubernetes-parts,nats-roles,prefix,proxies}.test.ts',
-  'test/deploy/{rolling-restart,rotation,secured}.test.ts',
+  'test/deploy/{alerts,cells,cells-router,chart,dashboards,deployed,kubernetes,kubernetes-parts}.test.ts',
+  'test/deploy/{nats-roles,prefix,proxies,rolling-restart,rotation,secured}.test.ts',
   'test/commands/doctor/nats-cluster.test.ts',
   'test/processor/part-sweeper-cluster.test.ts',
   'test/stream/publish/election.test.ts',

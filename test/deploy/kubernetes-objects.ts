@@ -4,9 +4,13 @@ import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync }
 import { join, relative } from 'node:path';
 import { parse, parseAllDocuments } from 'yaml';
 import { z } from 'zod';
+import { goProgram } from '../support/tools.ts';
 
 const PROJECT = new URL('../..', import.meta.url).pathname;
 export const KUBERNETES = join(PROJECT, 'deploy/kubernetes');
+export const CHART = join(PROJECT, 'deploy/helm/sluice');
+/** What the chart is tried with where the machine has no Helm. */
+const HELM = '3.22.0';
 export const OVERLAYS = ['minimal', 'clickhouse', 'production'] as const;
 
 export type KubernetesObject = {
@@ -40,6 +44,20 @@ export function findKustomize(): string[] | undefined {
     if (probe.status === 0) return command;
   }
   return undefined;
+}
+
+/** Helm of the machine, else one that Go builds; undefined where there is neither. */
+export function findHelm(): string | undefined {
+  const runs = (program: string, ...args: string[]): boolean =>
+    spawnSync(program, args, { stdio: 'ignore' }).status === 0;
+  if (runs('helm', 'version')) return 'helm';
+  return runs('go', 'version') ? goProgram('helm', 'helm.sh/helm/v3/cmd/helm', HELM) : undefined;
+}
+
+/** @param args values and flags @throws with Helm's own words */
+export function renderChart(helm: string, ...args: string[]): KubernetesObject[] {
+  const all = ['template', 'sluice', CHART, '--namespace', 'sluice', '--kube-version', '1.34.0', ...args];
+  return parseObjects(execFileSync(helm, all, { encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] }));
 }
 
 /** @throws with kustomize's own words */
@@ -84,8 +102,8 @@ export function renderInside(
     cpSync(KUBERNETES, folder, { recursive: true });
     const file = join(folder, 'overlays', overlay, 'kustomization.yaml');
     const kustomization = parse(readFileSync(file, 'utf8')) as { components?: string[] };
-    const components = [...(kustomization.components ?? []), `../../components/${component}`];
-    writeFileSync(file, JSON.stringify({ ...kustomization, components }));
+    const components = new Set([...(kustomization.components ?? []), `../../components/${component}`]);
+    writeFileSync(file, JSON.stringify({ ...kustomization, components: [...components] }));
     const [program = '', ...args] = command;
     return parseObjects(
       execFileSync(program, [...args, join(folder, 'overlays', overlay)], { encoding: 'utf8' }),
@@ -110,7 +128,11 @@ function schemaModule(apiVersion: string): string {
 const httpRoute = z.strictObject({
   apiVersion: z.literal('gateway.networking.k8s.io/v1'),
   kind: z.literal('HTTPRoute'),
-  metadata: z.strictObject({ name: z.string(), namespace: z.string().optional() }),
+  metadata: z.strictObject({
+    name: z.string(),
+    namespace: z.string().optional(),
+    labels: z.record(z.string(), z.string()).optional(),
+  }),
   spec: z.strictObject({
     parentRefs: z.array(z.strictObject({ name: z.string(), namespace: z.string().optional() })).max(32),
     hostnames: z.array(z.string().regex(/^(\*\.)?[a-z0-9]([-a-z0-9.]*[a-z0-9])?$/)).max(16),
@@ -130,15 +152,16 @@ const httpRoute = z.strictObject({
     ),
   }),
 });
-const isRoute = ({ kind }: KubernetesObject): boolean => kind === 'HTTPRoute';
+/** npm has no schema of these. */
+const isOfGateways = ({ apiVersion }: KubernetesObject): boolean => apiVersion.startsWith('gateway.');
 
 type Model = new (data: KubernetesObject) => { validate(): void };
 
 /** What the published schema says against an object: types, required fields, formats and allowed values. */
 export async function schemaProblems(object: KubernetesObject): Promise<string[]> {
   const { apiVersion, kind, metadata } = object;
-  if (isRoute(object)) {
-    const { error } = httpRoute.safeParse(object);
+  if (isOfGateways(object)) {
+    const { error } = kind === 'HTTPRoute' ? httpRoute.safeParse(object) : { error: undefined };
     return error ? [`${kind} ${metadata.name}: ${z.prettifyError(error)}`] : [];
   }
   const models = (await import(schemaModule(apiVersion))) as Record<string, Model>;
@@ -160,7 +183,7 @@ export function unknownFields(objects: readonly KubernetesObject[]): string[] {
   // Below the project, so that packages are found from there.
   const folder = mkdtempSync(join(PROJECT, 'node_modules/.kubernetes-objects-'));
   try {
-    const known = objects.filter((object) => !isRoute(object));
+    const known = objects.filter((object) => !isOfGateways(object));
     const lines = known.flatMap((object, at) => {
       const model = `I${object.kind} as Kind${at}`;
       return [

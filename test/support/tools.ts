@@ -55,3 +55,12 @@ export function pythonProgram(program: string, name: string, version: string): s
   });
   return join(folder, 'bin', program);
 }
+
+/** The path of a program that a Go module builds: minutes once, and a Go that is there. */
+export function goProgram(name: string, program: string, version: string): string {
+  const folder = once({ name, version }, (into) => {
+    const env = { ...process.env, GOBIN: into, CGO_ENABLED: '0' };
+    execFileSync('go', ['install', `${program}@v${version}`], { cwd: into, env, stdio: 'inherit' });
+  });
+  return join(folder, name);
+}
