@@ -1,5 +1,6 @@
 /** One accepted item as `sluice tail` shows it. Pure. */
 import { isUtf8 } from 'node:buffer';
+import type { Refusal } from '../ingest/http/record.ts';
 import type { ItemType } from '../lib/item-types.ts';
 import type { Entry } from '../stream/frame.ts';
 import { inOneLine } from './print.ts';
@@ -75,6 +76,20 @@ export function seenText(item: SeenItem): string {
   ];
   return [...columns, summary(item.payload)].map(inOneLine).join('  ').trimEnd();
 }
+
+export const refusalText = ({ at, project_id, outcome, reason = '', key, bytes, missed }: Refusal): string =>
+  [
+    at,
+    project_id,
+    outcome.padEnd(14),
+    `key ${key}`,
+    `${bytes} B`,
+    reason,
+    missed ? `(${missed} more before)` : '',
+  ]
+    .map(inOneLine)
+    .join('  ')
+    .trimEnd();
 
 /** A short name for the item: an exception, a message, a transaction, the number of logs. */
 function summary(payload: unknown): string {

@@ -1,17 +1,18 @@
 import { once } from 'node:events';
 import { Command, Option } from 'commander';
+import type { Refusal } from '../ingest/http/record.ts';
 import { ITEM_TYPES } from '../lib/item-types.ts';
 import { untilStopped } from '../lib/shutdown.ts';
 import { ProjectStore } from '../projects/project-store.ts';
 import { decodeFrame, type Entry, FrameError } from '../stream/frame.ts';
-import { followFrames } from '../stream/tail.ts';
+import { follow } from '../stream/tail.ts';
 import { CHUNKS_STREAM } from '../stream/topology.ts';
 import { printLine } from './print.ts';
 import { parseProjectId } from './project/fields.ts';
 import { withSession } from './session.ts';
-import { type SeenItem, seenItems, seenJson, seenText } from './tail-item.ts';
+import { refusalText, type SeenItem, seenItems, seenJson, seenText } from './tail-item.ts';
 
-type Flags = { type?: SeenItem['type']; json?: boolean };
+type Flags = { type?: SeenItem['type']; refused?: boolean; json?: boolean };
 
 /** Entries of a frame; none where the frame cannot be decoded, which the processor reports. */
 function entriesOf(frame: Uint8Array): Entry[] {
@@ -36,14 +37,20 @@ async function run(idOrAlias: string | undefined, flags: Flags): Promise<void> {
       idOrAlias === undefined ? undefined : (await (await ProjectStore.open(link)).get(idOrAlias)).id;
     const wanted = (item: SeenItem): boolean =>
       (id === undefined || item.projectId === id) && (flags.type === undefined || item.type === flags.type);
+    const showRefusal = (bytes: Uint8Array): void => {
+      const refusal = JSON.parse(Buffer.from(bytes).toString()) as Refusal;
+      if (id === undefined || refusal.project_id === id)
+        printLine(flags.json ? JSON.stringify(refusal) : refusalText(refusal));
+    };
     const show = (frame: Uint8Array): void => {
       for (const item of entriesOf(frame).flatMap(seenItems).filter(wanted))
         printLine(flags.json ? seenJson(item) : seenText(item));
     };
     // All streams: an item of the wanted type may follow the first one of its envelope, which
     // decides the stream.
-    followFrames(link, show);
-    if (!flags.json) process.stderr.write('Showing items as they are accepted; Ctrl-C ends.\n');
+    follow(link, flags.refused ? 'refused' : 'frames', flags.refused ? showRefusal : show);
+    const what = flags.refused ? 'requests as they are refused' : 'items as they are accepted';
+    if (!flags.json) process.stderr.write(`Showing ${what}; Ctrl-C ends.\n`);
     // It ends with its reader, too.
     await Promise.race([untilStopped(), once(process.stdout, 'error')]);
   });
@@ -54,6 +61,12 @@ export function tailCommand(): Command {
     .description('print accepted items as they come, without consuming them')
     .argument('[id]', 'only of this project, by id or alias', parseProjectId)
     .addOption(new Option('--type <type>', 'only of this type').choices([...ITEM_TYPES, 'heartbeat']))
+    .addOption(
+      new Option(
+        '--refused',
+        'print requests that were refused, filtered or empty, and why, instead',
+      ).conflicts('type'),
+    )
     .option('--json', 'print one JSON object a line, with the payload')
     .action(run);
 }

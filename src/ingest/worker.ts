@@ -16,6 +16,7 @@ import { Replica } from '../projects/replica.ts';
 import { CheckpointBucket } from '../projects/usage/checkpoint-bucket.ts';
 import { NatsLink } from '../stream/nats.ts';
 import { Publisher } from '../stream/publish/publisher.ts';
+import { TailFeed } from '../stream/tail.ts';
 import { UploadBudget } from './envelope/upload.ts';
 import { SpoolReader } from './filter/pick-fields.ts';
 import { unsupportedHintFor } from './http/answers/limit-headers.ts';
@@ -99,7 +100,15 @@ class Serving {
       unsupportedHint: unsupportedHintFor(budget.storedTypes),
       trustedProxies: config.trustedProxies && new TrustedProxies(config.trustedProxies),
       pickSpooled: (payload) => spoolReader.read(payload),
-      record: new RequestRecord({ clock, metrics, pageFigures, keyUse, ledger, requestLog }),
+      record: new RequestRecord({
+        clock,
+        metrics,
+        pageFigures,
+        keyUse,
+        ledger,
+        requestLog,
+        tail: new TailFeed({ link, clock, of: 'refused' }),
+      }),
     };
   }
 

@@ -10,6 +10,7 @@ import {
 import { Slotted } from '../lib/slots.ts';
 import {
   keyId,
+  keysOf,
   keyWindow,
   type Project,
   type ProjectKey,
@@ -56,6 +57,9 @@ export interface Access {
   /** ingest/usage/key-use.ts: a request of this hour has been noted. */
   isKeyUseNoted: boolean;
 }
+
+/** Why a key of a project that exists is refused; the client is not told. */
+export type KeyRefusal = 'disabled-project' | 'unknown-key' | 'disabled-key' | 'expired-key';
 
 const NO_WINDOWS: readonly WindowLimit[] = [];
 
@@ -176,6 +180,14 @@ export class ProjectState extends Slotted implements RateScope, Access {
     this.#keys ??= keys.map((one) => new KeyState(this, one));
     for (const one of this.#keys) if (one.key === key) return one.isValid(clock) ? one : undefined;
     return undefined;
+  }
+
+  /** Why {@link authenticate} refuses a key. */
+  refusalOf(key: string): KeyRefusal {
+    if (this.record.enabled === false) return 'disabled-project';
+    const found = keysOf(this.record).find((one) => one.key === key);
+    if (!found) return 'unknown-key';
+    return found.enabled ? 'expired-key' : 'disabled-key';
   }
 
   /** Accepted requests of a month at most; undefined: none, or counting goes on past it. */

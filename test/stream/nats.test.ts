@@ -18,7 +18,7 @@ import { readOutcomes } from '../../src/projects/usage/outcome-day.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
 import { Publisher } from '../../src/stream/publish/publisher.ts';
 import { setupTopology } from '../../src/stream/setup/setup.ts';
-import { followFrames } from '../../src/stream/tail.ts';
+import { follow } from '../../src/stream/tail.ts';
 import { createNatsOperator } from '../deploy/nats-operator.ts';
 import { NatsRoles } from '../deploy/nats-roles.ts';
 import { projectOf } from '../ingest/limit/limit-fixture.ts';
@@ -268,7 +268,7 @@ describe('a connection that the client library closed by itself', () => {
       subject: 'sluice.events.0',
       body: Buffer.alloc(3),
     } as const;
-    followFrames(link, (shown) => seen.push(shown));
+    follow(link, 'frames', (shown) => seen.push(shown));
     expect(await publish(1)).toBe('stored');
     const early = await taken();
     await counters.write(counters.groupOf('1'), '2026-01', new Map([['1', 5]]));

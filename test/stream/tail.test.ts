@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { followFrames, TailFeed } from '../../src/stream/tail.ts';
+import { follow, TailFeed } from '../../src/stream/tail.ts';
 import { link, type NatsLink } from '../projects/broker.ts';
 import { natsServer, type TestServer } from '../support/servers.ts';
 
@@ -25,7 +25,11 @@ afterEach(async () => {
 });
 
 const newFeed = async (): Promise<TailFeed> => {
-  const feed = new TailFeed({ link: worker as NatsLink, clock: { now: () => 0, monotonic: () => now } });
+  const feed = new TailFeed({
+    link: worker as NatsLink,
+    of: 'frames',
+    clock: { now: () => 0, monotonic: () => now },
+  });
   await worker?.connection.flush();
   return feed;
 };
@@ -34,7 +38,7 @@ const arrived = async (): Promise<void> => {
   await follower?.connection.flush();
 };
 const look = async (): Promise<void> => {
-  followFrames(follower as NatsLink, (frame) => void seen.push(Buffer.from(frame).toString()));
+  follow(follower as NatsLink, 'frames', (frame) => void seen.push(Buffer.from(frame).toString()));
   await follower?.connection.flush();
   await worker?.connection.flush();
 };

@@ -25,6 +25,18 @@ function hoursText(hours: readonly HourOfOutcomes[]): string {
   return table(['HOUR (UTC)', ...titles], rows, titles);
 }
 
+/** Why requests were refused or stored nothing, most frequent first. */
+function reasonsText(hours: readonly HourOfOutcomes[]): string {
+  const sums: Record<string, number> = {};
+  for (const { outcome, reason, key = '', requests } of hours.flatMap(({ reasons = [] }) => reasons)) {
+    const name = [outcome, reason, key].join('\t');
+    sums[name] = (sums[name] ?? 0) + requests;
+  }
+  const sorted = Object.entries(sums).sort(([, one], [, other]) => other - one);
+  const rows = sorted.map(([name, requests]) => [...name.split('\t'), `${requests}`]);
+  return table(['OUTCOME', 'REASON', 'KEY', 'REQUESTS'], rows, ['REQUESTS']);
+}
+
 async function showOne(operations: Operations, id: string, flags: Flags): Promise<void> {
   const usage = await operations.usageOf(id, flags.hours);
   if (flags.json) return printJson(usage);
@@ -38,7 +50,8 @@ async function showOne(operations: Operations, id: string, flags: Flags): Promis
   );
   printLine('');
   if (usage.hours.length > 0) printLine(hoursText(usage.hours));
-  else printLine(`No requests in the last ${flags.hours} hours.`);
+  if (usage.hours.some(({ reasons }) => reasons)) printLine(`\n${reasonsText(usage.hours)}`);
+  if (usage.hours.length === 0) printLine(`No requests in the last ${flags.hours} hours.`);
 }
 
 async function showAll(operations: Operations, flags: Flags): Promise<void> {

@@ -43,7 +43,7 @@ import {
   TINY_PIECES,
 } from './endpoint-request.ts';
 import type { Exchange } from './exchange.ts';
-import type { FinishedRequest } from './record.ts';
+import type { FinishedRequest, RefusedKey } from './record.ts';
 import type { KnownHeaders, RequestHead } from './request-head.ts';
 
 /** Compiled anew for each record. */
@@ -84,6 +84,8 @@ export class IngestRequest extends EndpointRequest {
   readonly #endpoint: ItemEndpoint;
   #clientKey: ClientKey | undefined;
   #access: Access | undefined;
+  /** The key that is refused, and the project that refuses it. */
+  #refused: RefusedKey | undefined;
   #headers: KnownHeaders | undefined;
   /** Header lines of the answer, as are `#usageHeaders`. */
   #rateHeaders = '';
@@ -132,8 +134,15 @@ export class IngestRequest extends EndpointRequest {
     const project = key === '' ? undefined : replica.findProject(head.getParameter(0));
     this.#access = project?.authenticate(key, clock);
     if (this.#access) return this.#access;
-    this.refuse(key === '' ? 'unauthenticated' : 'forbidden_key');
+    if (project) this.#refuseKey(project, key);
+    else this.refuse(key === '' ? 'unauthenticated' : 'forbidden_key');
     return undefined;
+  }
+
+  #refuseKey(project: ProjectState, key: string): void {
+    this.#refused = { project, key };
+    this.reason = project.refusalOf(key);
+    this.refuse('forbidden_key');
   }
 
   // ---- The body ----
@@ -249,7 +258,7 @@ export class IngestRequest extends EndpointRequest {
     if (this.finished) return;
     const { project } = this.#access as Access;
     const keyScope = this.#scopeOfKeyNow();
-    if (!keyScope) return this.refuse('forbidden_key');
+    if (!keyScope) return this.#refuseKey(project, (this.#clientKey as ClientKey).key);
     if (kept.length > 0) this.committed = true;
     const early = this.#earlyCategories;
     const categories = project.limitedIn(kept) & ~(early ?? 0);
@@ -282,6 +291,7 @@ export class IngestRequest extends EndpointRequest {
     this.#dropped.push({ resetSec, category });
     if (rest.length > 0) return rest;
     this.#rateHeaders = rateHeaders.ofCategories(this.#dropped, this.services.clock);
+    this.reason = category;
     this.refuse('rate_limited');
     return rest;
   }
@@ -333,7 +343,10 @@ export class IngestRequest extends EndpointRequest {
     if (!body.ok) return this.#refuseBody(body.failure);
     const { envelope } = body;
     const filter = this.#filteredBy;
-    if (filter) return this.#succeed('filtered', envelope, headerLines([['X-Service-Filtered', filter]]));
+    if (filter) {
+      this.reason = filter;
+      return this.#succeed('filtered', envelope, headerLines([['X-Service-Filtered', filter]]));
+    }
     // Nothing to store: neither counted nor queued.
     if (items.length === 0) {
       this.reason = envelope.skipped.size === 0 ? 'no-items' : 'unstored-types';
@@ -427,7 +440,13 @@ export class IngestRequest extends EndpointRequest {
   }
 
   protected override summary(): FinishedRequest {
-    return { exchange: this.exchange, access: this.#access, counted: this.#counted, reason: this.reason };
+    return {
+      exchange: this.exchange,
+      access: this.#access,
+      counted: this.#counted,
+      reason: this.reason,
+      refused: this.#refused,
+    };
   }
 
   protected override finish(outcome: Outcome, answer?: Answer): void {

@@ -4,7 +4,14 @@ import { Slot } from '../../lib/slots.ts';
 import { LEDGER_FLUSH_MS, LEDGER_WRITES_PER_FLUSH_MAX } from '../../limits.ts';
 import { isConflict } from '../../projects/bucket.ts';
 import type { ProjectState } from '../../projects/project-state.ts';
-import { addCounts, type DayOfOutcomes, ledgerKey, parseDay } from '../../projects/usage/outcome-day.ts';
+import {
+  addCount,
+  addCounts,
+  countName,
+  type DayOfOutcomes,
+  ledgerKey,
+  parseDay,
+} from '../../projects/usage/outcome-day.ts';
 import { changeRecord } from '../../projects/usage/records.ts';
 import type { NatsLink } from '../../stream/nats.ts';
 
@@ -29,7 +36,8 @@ type PendingDay = { project: ProjectState; day: DayOfOutcomes };
 type LedgerOptions = { link: NatsLink; log: Log; clock?: Clock };
 
 /**
- * The outcomes of a project's requests, by hour, over all workers: `sluice usage` shows them.
+ * The outcomes of a project's requests with their reasons, by hour, over all workers: `sluice
+ * usage` shows them.
  *
  * The hot path only raises a number on the project. Every LEDGER_FLUSH_MS the new counts go to one
  * key per project and day, by compare-and-set: read the day, add, write, and begin again when
@@ -59,7 +67,7 @@ export class OutcomeLedger {
     this.#timer.unref();
   }
 
-  note(project: ProjectState, outcome: string): void {
+  note(project: ProjectState, outcome: string, reason?: string, keyId?: string): void {
     if (project.isDeleted) return;
     const fresh = FRESH.of(project);
     if (!fresh.isListed) {
@@ -69,7 +77,7 @@ export class OutcomeLedger {
     if (outcome === 'accepted') fresh.accepted++;
     else {
       fresh.others ??= {};
-      fresh.others[outcome] = (fresh.others[outcome] ?? 0) + 1;
+      addCount(fresh.others, reason === undefined ? outcome : countName(outcome, reason, keyId), 1);
     }
   }
 

@@ -5,11 +5,40 @@ import type { NatsLink } from '../../stream/nats.ts';
 import { readMoves } from './moves.ts';
 import { putRecord, readRecord, recordKeys, removeRecords } from './records.ts';
 
-/** Hour (`00` to `23`) → outcome → requests. */
+/** Hour (`00` to `23`) → {@link countName} → requests. */
 export type DayOfOutcomes = Record<string, Record<string, number>>;
 
+/** Requests with one outcome for one reason; `key` is the id of the key that was refused. */
+export type CountedReason = { outcome: string; reason: string; key?: string; requests: number };
+
 /** One hour of one project; `hour` is RFC 3339 to the hour, `2026-07-01T13:00Z`. */
-export type HourOfOutcomes = { hour: string; outcomes: Record<string, number> };
+export type HourOfOutcomes = { hour: string; outcomes: Record<string, number>; reasons?: CountedReason[] };
+
+const SEPARATOR = '|';
+/** Anybody may show any number of keys: in an hour with so many names a new one loses its key. */
+const NAMES_MAX = 100;
+
+/** `outcome`, `outcome|reason` or `outcome|reason|keyId`. */
+export const countName = (outcome: string, reason?: string, keyId?: string): string =>
+  [outcome, reason, keyId].filter((part) => part !== undefined).join(SEPARATOR);
+
+export function addCount(into: Record<string, number>, name: string, requests: number): void {
+  const isOneTooMany = into[name] === undefined && Object.keys(into).length >= NAMES_MAX;
+  const kept = isOneTooMany ? name.split(SEPARATOR, 2).join(SEPARATOR) : name;
+  into[kept] = (into[kept] ?? 0) + requests;
+}
+
+/** Counts of an hour, by outcome and by reason. */
+function hourOf(hour: string, counts: Record<string, number>): HourOfOutcomes {
+  const outcomes: Record<string, number> = {};
+  const reasons: CountedReason[] = [];
+  for (const [name, requests] of Object.entries(counts)) {
+    const [outcome = '', reason, key] = name.split(SEPARATOR);
+    outcomes[outcome] = (outcomes[outcome] ?? 0) + requests;
+    if (reason !== undefined) reasons.push({ outcome, reason, ...(key !== undefined && { key }), requests });
+  }
+  return { hour, outcomes, ...(reasons.length > 0 && { reasons }) };
+}
 
 const daySchema = z.record(z.string(), z.record(z.string(), z.int().min(0)));
 
@@ -38,7 +67,7 @@ export function addCounts(sum: DayOfOutcomes, more: DayOfOutcomes): void {
   for (const [hour, outcomes] of Object.entries(more)) {
     const into = sum[hour] ?? {};
     sum[hour] = into;
-    for (const [outcome, count] of Object.entries(outcomes)) into[outcome] = (into[outcome] ?? 0) + count;
+    for (const [name, requests] of Object.entries(outcomes)) addCount(into, name, requests);
   }
 }
 
@@ -83,7 +112,7 @@ export async function readOutcomes(
     const outcomes = await readDay(link, projectId, { date, cells });
     for (const hour of Object.keys(outcomes).sort()) {
       const at = `${date}T${hour}:00Z`;
-      if (Date.parse(at) >= first) result.push({ hour: at, outcomes: outcomes[hour] ?? {} });
+      if (Date.parse(at) >= first) result.push(hourOf(at, outcomes[hour] ?? {}));
     }
   }
   return result;

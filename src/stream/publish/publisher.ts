@@ -108,7 +108,7 @@ export class Publisher {
     const sender = new Sender({ link, clock, log });
     const partsSender =
       partsLink === link ? sender : new Sender({ link: partsLink, clock, log, like: sender });
-    const tail = new TailFeed({ link, clock });
+    const tail = new TailFeed({ link, clock, of: 'frames' });
     const frameEntries = new Distribution(COUNT_BOUNDS);
     // Half, so that a part still fits one message when it is read back in base64.
     const frameBytesMax = (): number =>

@@ -13,7 +13,7 @@ import {
 import { decodeFrame, type Entry } from '../../../src/stream/frame.ts';
 import { NatsLink } from '../../../src/stream/nats.ts';
 import { Publisher } from '../../../src/stream/publish/publisher.ts';
-import { followFrames } from '../../../src/stream/tail.ts';
+import { follow } from '../../../src/stream/tail.ts';
 import { link } from '../../projects/broker.ts';
 import { natsServer } from '../../support/servers.ts';
 import {
@@ -135,7 +135,7 @@ describe('a publisher', () => {
     await start({ maxBytes: MIB });
     const follower = await link(broker.server.url);
     const seen: Uint8Array[] = [];
-    followFrames(follower, (frame) => void seen.push(frame));
+    follow(follower, 'frames', (frame) => void seen.push(frame));
     await follower.connection.flush();
     const tally = await overfill();
     const shownIds = (): string[] =>

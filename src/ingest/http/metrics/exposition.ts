@@ -57,6 +57,14 @@ export function exposeMetrics(figures: WorkerFigures): MetricsSnapshot {
       'Requests that were refused for their body or head, by the reason that X-Sentry-Error gives',
       byLabel('reason', requests.refusedBodies),
     ),
+    counter(
+      'sluice_refusals_total',
+      'Requests of projects that were refused, filtered or empty, by outcome and reason',
+      Object.entries(requests.reasons).map(([name, count]): Sample => {
+        const [outcome = '', ...reason] = name.split(' ');
+        return [{ outcome, reason: reason.join(' ') }, count];
+      }),
+    ),
     counter('sluice_bytes_total', 'Body bytes that came before the outcome, as transmitted', [
       [{}, requests.bytes],
     ]),

@@ -23,6 +23,8 @@ export class RequestMetrics {
   readonly rateLimited: Record<ItemType, number> = zeroes(ITEM_TYPES);
   /** Bodies and heads that were answered 400, 413 or 417, by the reason that was given. */
   readonly refusedBodies: Record<string, number> = {};
+  /** Requests of projects by outcome and reason, `outcome reason`. */
+  readonly reasons: Record<string, number> = {};
   /** Body bytes that came before the outcome of finished requests, as transmitted. */
   bytes = 0;
   /** From the request's head to its outcome. */
@@ -30,6 +32,11 @@ export class RequestMetrics {
 
   refuseBody(reason: string): void {
     this.refusedBodies[reason] = (this.refusedBodies[reason] ?? 0) + 1;
+  }
+
+  noteReason(outcome: Outcome, reason: string): void {
+    const name = `${outcome} ${reason}`;
+    this.reasons[name] = (this.reasons[name] ?? 0) + 1;
   }
 
   other(status: string): void {
