@@ -6,11 +6,14 @@ import { type Command, CommanderError } from 'commander';
 import { ConfigError } from '../config.ts';
 import { InvalidError, reasonOf } from '../management/failure.ts';
 import { harmless } from './print.ts';
-import { UsageError } from './session.ts';
+import { UsageError, useDataDir } from './session.ts';
 
 const DONE = 0;
 const FAILED = 1;
 const WRONG_USAGE = 2;
+
+/** They serve, and have no other system to ask. */
+const PROGRAMS: ReadonlySet<string> = new Set(['dev', 'ingest', 'processor', 'completion']);
 
 /**
  * Errors are thrown where commander would end the process, and a flag belongs to the command that
@@ -18,6 +21,12 @@ const WRONG_USAGE = 2;
  */
 function prepare(command: Command): void {
   command.exitOverride().enablePositionalOptions();
+  if (PROGRAMS.has(command.name())) return;
+  const isGroup = command.commands.length > 0 && command.registeredArguments.length === 0;
+  if (!isGroup)
+    command
+      .option('--data-dir <folder>', 'ask the servers of the sluice dev that runs on this folder')
+      .hook('preAction', () => useDataDir(command.opts<{ dataDir?: string }>().dataDir));
   for (const sub of command.commands) prepare(sub);
 }
 

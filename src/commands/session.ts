@@ -60,10 +60,29 @@ function isAlive(pid: number): boolean {
   }
 }
 
+/** The folder of a `sluice dev` that the user of this command named. */
+let namedDir: string | undefined;
+export const useDataDir = (folder: string | undefined): void => {
+  namedDir = folder;
+};
+
+/** @throws UsageError when none runs on this folder */
+function devOn(folder: string): RunningDev {
+  try {
+    const dev = devFileSchema.parse(JSON.parse(readFileSync(`${folder}/dev.json`, 'utf8')));
+    if (isAlive(dev.pid)) return dev;
+  } catch {
+    // there is no such file, or it is not whole
+  }
+  throw new UsageError(`No sluice dev runs on ${folder}.`);
+}
+
 export class Session {
   readonly config: Config;
   /** Base of the DSNs and heartbeat URLs that are printed. */
   readonly publicUrl: string;
+  /** Nobody has said where clients reach ingest. */
+  readonly isUrlGuessed: boolean;
   readonly redisUrls: readonly string[];
   readonly natsUrls: readonly string[];
   /** The development system that a missing URL was taken from. */
@@ -74,14 +93,17 @@ export class Session {
   /** @throws ConfigError naming every wrong setting */
   constructor(role: NatsRole = 'cli') {
     const { config } = loadConfig();
-    const own = { redis: isSet('SLUICE_REDIS_URL'), nats: isSet('SLUICE_NATS_URL') };
-    const dev = own.redis && own.nats ? undefined : findDev(process.cwd());
+    const isOwn = (name: Parameters<typeof isSet>[0]): boolean => namedDir === undefined && isSet(name);
+    const own = { redis: isOwn('SLUICE_REDIS_URL'), nats: isOwn('SLUICE_NATS_URL') };
+    const found = namedDir === undefined ? findDev(process.cwd()) : devOn(namedDir);
+    const dev = own.redis && own.nats ? undefined : found;
     this.config = config;
     this.dev = dev;
     const urlsOf = (text: string) => (isSentinelUrl(text) ? [text] : text.split(','));
     this.redisUrls = own.redis || !dev ? config.redisUrls : urlsOf(dev.redisUrl);
     this.natsUrls = own.nats || !dev ? config.natsUrls : dev.natsUrl.split(',');
-    this.publicUrl = isSet('SLUICE_PUBLIC_URL') || !dev ? config.publicUrl : dev.url;
+    this.publicUrl = isOwn('SLUICE_PUBLIC_URL') || !dev ? config.publicUrl : dev.url;
+    this.isUrlGuessed = !dev && !isSet('SLUICE_PUBLIC_URL');
     // A command's own errors are sentences; its log lines appear only on request.
     this.log = createLog(isSet('SLUICE_LOG_LEVEL') ? config.logLevel : 'silent', { process: 'command' });
     const { redisUrls, natsUrls, log } = this;

@@ -9,6 +9,7 @@ import type {
   NamePage,
   Operations,
   Presence,
+  ProjectPage,
   Revision,
   StoredKeyJson,
   StoredProjectJson,
@@ -73,7 +74,7 @@ export class ApiOperations implements Operations {
     return stored(await this.#ask('GET', `/projects/${segment(id)}`));
   }
 
-  listProjects(page?: NamePage): Promise<ProjectJson[]> {
+  listProjects(page?: ProjectPage): Promise<ProjectJson[]> {
     return this.#list('/projects', page, ({ id }: ProjectJson) => id);
   }
 
@@ -201,13 +202,15 @@ export class ApiOperations implements Operations {
   /** One page, or all pages one after the other. */
   async #list<T>(
     path: string,
-    page: { after?: string | number | undefined; limit?: number | undefined } | undefined,
+    page:
+      | { after?: string | number | undefined; limit?: number | undefined; search?: string | undefined }
+      | undefined,
     nameOf: (one: T) => string | number,
   ): Promise<T[]> {
     const all: T[] = [];
-    const { limit = page ? undefined : PAGE } = page ?? {};
+    const { limit = page ? undefined : PAGE, ...rest } = page ?? {};
     for (let after = page?.after; ; ) {
-      const found = (await this.#ask('GET', `${path}${queryOf({ limit, after })}`)).json as T[];
+      const found = (await this.#ask('GET', `${path}${queryOf({ ...rest, limit, after })}`)).json as T[];
       all.push(...found);
       const last = found.at(-1);
       if (page || found.length < PAGE || last === undefined) return all;

@@ -7,7 +7,7 @@ import type { RecordedChange } from '../projects/audit-change.ts';
 import { readHistory } from '../projects/audit-log.ts';
 import { HeartbeatStore } from '../projects/heartbeat-store.ts';
 import { addKey, changeKey } from '../projects/keys.ts';
-import { NameTakenError, RevisionError, UnknownNameError } from '../projects/names.ts';
+import { NameTakenError, RevisionError, type StoredProject, UnknownNameError } from '../projects/names.ts';
 import type { Project, ProjectKey } from '../projects/project.ts';
 import { keyId as idOfKey, keysOf } from '../projects/project.ts';
 import { compareIds, mintKey, ProjectStore } from '../projects/project-store.ts';
@@ -29,6 +29,7 @@ import type {
   NamePage,
   Operations,
   Presence,
+  ProjectPage,
   Revision,
   StoredKeyJson,
   StoredProjectJson,
@@ -42,6 +43,7 @@ import {
   type KeyChanges,
   type KeyJson,
   keyJson,
+  matchesText,
   newRecord,
   type ProjectChanges,
   type ProjectJson,
@@ -90,11 +92,16 @@ export class DirectOperations implements Operations {
     return { project: this.#json(project), revision };
   }
 
-  async listProjects(page: NamePage = {}): Promise<ProjectJson[]> {
-    const projects = await (await this.#projects()).list();
-    const { after } = page;
-    const isBehind = ({ id }: Project): boolean => after === undefined || compareIds(id, after) > 0;
-    return pageOf(projects, isBehind, page).map((project) => this.#json(project));
+  async listProjects(page: ProjectPage = {}): Promise<ProjectJson[]> {
+    const projects = await (await this.#projects()).listStored();
+    const { after, search } = page;
+    const isWanted = ({ project }: StoredProject): boolean =>
+      (after === undefined || compareIds(project.id, after) > 0) &&
+      (search === undefined || matchesText(project, search));
+    return pageOf(projects, isWanted, page).map(({ project, revision }) => ({
+      ...this.#json(project),
+      revision,
+    }));
   }
 
   async setProject(

@@ -32,6 +32,9 @@ export type DeletedProject = ProjectJson | { id: string };
 /** At most `limit` behind the name `after`, in the order of the list. */
 export type NamePage = { after?: string | undefined; limit?: number | undefined };
 
+/** Of those with a text in what people know them by. */
+export type ProjectPage = NamePage & { search?: string | undefined };
+
 /** `createdAt` is RFC 3339. */
 export type HeartbeatJson = { token: string; url: string; createdAt: string };
 
@@ -44,7 +47,7 @@ export interface Operations {
   /** Finds by id or alias; so do the operations below. */
   getProject(idOrAlias: string): Promise<StoredProjectJson>;
   /** Projects in the order of their ids, short ids first; all of them without a page. */
-  listProjects(page?: NamePage): Promise<ProjectJson[]>;
+  listProjects(page?: ProjectPage): Promise<ProjectJson[]>;
   setProject(idOrAlias: string, changes: ProjectChanges, wanted?: Revision): Promise<StoredProjectJson>;
   /**
    * Makes the project what is wanted, whether it is there or not. Where nothing is said of its keys

@@ -24,8 +24,12 @@ const ALLOWED_ORIGINS_MAX = 100;
 /** `lastUsed` is the hour, RFC 3339, where the question was for keys. */
 export type KeyJson = ProjectKey & { id: string; dsn: string; lastUsed?: string };
 
-/** `key` and `dsn` are of the first valid key, and absent while there is none. */
+/**
+ * `key` and `dsn` are of the first valid key, and absent while there is none. `revision` is that of
+ * the record, in lists, where no ETag says it.
+ */
 export type ProjectJson = Omit<Project, 'key' | 'keys' | 'enabled'> & {
+  revision?: number;
   key?: string;
   dsn?: string;
   enabled: boolean;
@@ -37,12 +41,14 @@ const PROJECT_DEFAULTS = { overage: false, filters: [...FILTER_NAMES], allowedOr
 
 const { shape } = projectSchema;
 
+const revisionSchema = z.int().min(0).max(Number.MAX_SAFE_INTEGER);
+
 /** A key of a list; what is printed of one may be sent back. */
 const listedKeySchema = projectKeySchema
   .extend({ enabled: z.boolean().default(true), id: z.string().optional(), dsn: z.string().optional() })
   .transform(({ id: _id, dsn: _dsn, ...key }): ProjectKey => key);
 
-/** A project to be made; what is printed of one may be sent back, and its DSN says nothing. */
+/** A project to be made; what is printed may be sent back, and its DSN and revision say nothing. */
 export const newProjectSchema = projectSchema.extend({
   id: shape.id.optional(),
   enabled: z.boolean().optional(),
@@ -52,6 +58,7 @@ export const newProjectSchema = projectSchema.extend({
   filters: shape.filters.default(PROJECT_DEFAULTS.filters),
   allowedOrigins: shape.allowedOrigins.default(PROJECT_DEFAULTS.allowedOrigins),
   dsn: z.string().optional(),
+  revision: revisionSchema.optional(),
 });
 
 /** A project to be made; what is left open has a default or is minted. */
@@ -65,6 +72,8 @@ export const patchSchema = projectSchema
   .partial()
   .extend({
     enabled: z.boolean().optional(),
+    name: shape.name.nullable(),
+    tags: shape.tags.nullable(),
     rateLimit: shape.rateLimit.nullable(),
     rateLimits: z.partialRecord(z.enum(CATEGORIES), rateLimitSchema.nullable()).nullable().optional(),
     quota: shape.quota.nullable(),
@@ -103,6 +112,8 @@ export function projectJson(project: Project, of: { publicUrl: string; now: numb
   return {
     id: project.id,
     ...(project.alias !== undefined && { alias: project.alias }),
+    ...(project.name !== undefined && { name: project.name }),
+    ...(project.tags !== undefined && { tags: project.tags }),
     ...(key !== undefined && { key, dsn: dsnOf(project, key, publicUrl) }),
     enabled: project.enabled !== false,
     keys: keysOf(project).map((one) => keyJson(project, one, publicUrl)),
@@ -123,9 +134,10 @@ type Recordable = Omit<Project, 'enabled'> & { enabled?: boolean | undefined };
 
 /** In one form, however it was written: what its absence says too is not in it. */
 function canonical(given: Recordable, now: number): Project {
-  const { enabled, rateLimits = {}, scrub = [], scrubKeys = [], fillIp, ...project } = given;
+  const { enabled, rateLimits = {}, tags = [], scrub = [], scrubKeys = [], fillIp, ...project } = given;
   const record: Project = {
     ...project,
+    ...(tags.length > 0 && { tags: [...new Set(tags)] }),
     ...(scrub.length > 0 && { scrub }),
     ...(scrubKeys.length > 0 && { scrubKeys }),
     ...(fillIp && { fillIp }),
@@ -136,10 +148,35 @@ function canonical(given: Recordable, now: number): Project {
 }
 
 /** The record that was printed, in its canonical form. */
-export function recordOf({ dsn: _, key, keys, ...fields }: ProjectJson, now: number): Project {
+export function recordOf({ dsn: _, revision: _r, key, keys, ...fields }: ProjectJson, now: number): Project {
   const own = keys.map(({ id: _id, dsn: _dsn, ...one }): ProjectKey => one);
   return canonical({ ...fields, key: key ?? `${own[0]?.key}`, keys: own }, now);
 }
+
+const KINDS: Readonly<Record<string, string>> = {
+  string: 'text',
+  number: 'a number',
+  int: 'a whole number',
+  boolean: 'true or false',
+  array: 'a list',
+  object: 'an object',
+  record: 'an object',
+};
+const UNITS: Readonly<Record<string, string>> = { string: ' characters', array: ' entries' };
+
+/** What is wrong with a value, where its schema does not say it, in words of this program. */
+export const inOurWords: z.core.$ZodErrorMap = (issue) => {
+  if (issue.code === 'invalid_type')
+    return issue.input === undefined
+      ? 'it is missing'
+      : `it must be ${KINDS[issue.expected] ?? issue.expected}`;
+  if (issue.code === 'invalid_value') return `it must be one of ${issue.values.join(', ')}`;
+  if (issue.code === 'too_big') return `it is at most ${issue.maximum}${UNITS[issue.origin] ?? ''}`;
+  if (issue.code === 'too_small') return `it is at least ${issue.minimum}${UNITS[issue.origin] ?? ''}`;
+  if (issue.code === 'invalid_format' && issue.format === 'datetime')
+    return 'it must be a moment in UTC, such as 2027-01-31T00:00:00Z';
+  return undefined;
+};
 
 /** One problem for each field that is wrong; an unknown field is named by itself. */
 export const fieldProblems = (error: z.ZodError): FieldProblem[] =>
@@ -174,7 +211,7 @@ export function recordProblems(fields: Fields): FieldProblem[] {
  * wrong field
  */
 function checkedBy<Schema extends z.ZodType<Fields>>(schema: Schema, project: Fields): z.output<Schema> {
-  const parsed = schema.safeParse(project);
+  const parsed = schema.safeParse(project, { error: inOurWords });
   const problems = parsed.success ? [] : fieldProblems(parsed.error);
   problems.push(...recordProblems(project));
   if (!parsed.success || problems.length > 0) throw new InvalidError(problems);
@@ -195,7 +232,7 @@ export const checkedWanted = (wanted: WantedProject): DeclaredProject => checked
  * @throws InvalidError naming each wrong field
  */
 export function newRecord(wanted: WantedProject, now: number): NewProject {
-  const { dsn: _, id, key = wanted.keys?.[0]?.key, ...fields } = checkedWanted(wanted);
+  const { dsn: _, revision: _r, id, key = wanted.keys?.[0]?.key, ...fields } = checkedWanted(wanted);
   const record = canonical({ ...fields, id: id ?? '', key: key ?? '' }, now);
   return { ...record, id, key: key === undefined ? key : record.key };
 }
@@ -206,7 +243,7 @@ export function newRecord(wanted: WantedProject, now: number): NewProject {
  * first valid one.
  */
 export function wantedRecord(before: Project, wanted: DeclaredProject, now: number): Project {
-  const { dsn: _, key, keys, alias = before.alias, ...fields } = wanted;
+  const { dsn: _, revision: _r, key, keys, alias = before.alias, ...fields } = wanted;
   const names = { id: before.id, key: before.key, ...(alias !== undefined && { alias }) };
   const own = keys ?? before.keys;
   const record = canonical({ ...fields, ...names, ...(own && { keys: own }) }, now);
@@ -237,4 +274,12 @@ export function changedKey(before: ProjectKey, changes: KeyChanges): ProjectKey 
   return Object.fromEntries(
     fields.filter(([, value]) => value !== null && value !== undefined),
   ) as ProjectKey;
+}
+
+/** Whether a text is in what people know a project by; letter case counts for nothing. */
+export function matchesText(project: Omit<Project, 'key' | 'enabled'>, text: string): boolean {
+  const { id, alias = '', name = '', tags = [], plan, keys = [] } = project;
+  const labels = keys.map(({ label = '' }) => label);
+  const wanted = text.toLowerCase();
+  return [id, alias, name, ...tags, plan, ...labels].some((one) => one.toLowerCase().includes(wanted));
 }

@@ -35,7 +35,7 @@ export const fingerprint = (secret: string): string =>
   `sha256:${createHash('sha256').update(secret).digest('hex').slice(0, FINGERPRINT_CHARS)}`;
 
 /** A copy in which every text under the name `key` is a fingerprint, at any depth. */
-function withoutKeys(value: unknown): unknown {
+export function withoutKeys(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(withoutKeys);
   if (typeof value !== 'object' || value === null) return value;
   return Object.fromEntries(
@@ -66,4 +66,30 @@ export function changeBetween(
   if (!before) return { action: 'create', to: shown(after ?? {}) };
   if (!after) return { action: 'delete', from: shown(before) };
   return { action: 'change', from: shown(before), to: shown(after) };
+}
+
+/** Fingerprints of the keys in a record as the audit shows it. */
+function keysIn({ key, keys }: Fields): Set<unknown> {
+  const listed = Array.isArray(keys) ? (keys as { key: unknown }[]).map((one) => one.key) : [key];
+  return new Set(listed.filter((print) => print !== undefined));
+}
+
+/**
+ * Fingerprints of the keys that were taken from a project and not given back. A key that a project
+ * had when it was deleted is not among them. @param history of the project, oldest first
+ */
+export function removedKeys(history: readonly Change[]): Set<unknown> {
+  const removed = new Set<unknown>();
+  let state: Fields = {};
+  for (const { action, from = {}, to = {} } of history) {
+    const before = { ...state, ...from };
+    const kept = Object.entries(before).filter(([name]) => !Object.hasOwn(from, name));
+    const after: Fields = { ...Object.fromEntries(kept), ...to };
+    const keys = keysIn(after);
+    // Without keys it was deleted, or the audit does not go back to what they were.
+    if (action === 'change' && keys.size > 0) for (const key of keysIn(before)) removed.add(key);
+    for (const key of keys) removed.delete(key);
+    state = after;
+  }
+  return removed;
 }

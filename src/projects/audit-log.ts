@@ -17,6 +17,7 @@ import {
   changeSchema,
   fingerprint,
   type RecordedChange,
+  removedKeys,
 } from './audit-change.ts';
 
 /** The change is made, and the audit does not have it. */
@@ -116,4 +117,12 @@ export async function readHistory(
     if (changes.length >= limit) break;
   }
   return changes;
+}
+
+/** Fingerprints of the keys that were taken from a project, as far back as the audit goes. */
+export async function readRemovedKeys(link: NatsLink, projectId: string): Promise<Set<unknown>> {
+  const { streams } = await link.manager();
+  const last = await streams.getMessage(AUDIT_STREAM, { last_by_subj: projectSubject(projectId) });
+  // Most projects that are made are new: one question is enough.
+  return last ? removedKeys(await readHistory(link, projectId)) : new Set();
 }

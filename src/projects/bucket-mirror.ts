@@ -225,14 +225,15 @@ const isRemoval = ({ headers }: Msg): boolean =>
 /** What `parse` made of each key's newest entry in the bucket; undefined leaves a key out. */
 export async function readBucket<T>(
   access: BucketAccess,
-  parse: (key: string, text: string) => T | undefined,
+  parse: (key: string, text: string, revision: number) => T | undefined,
 ): Promise<T[]> {
   for (let tries = 1; ; tries++) {
     const found = new Map<string, T | undefined>();
     const state = await bucketState(access.manager, access.bucket);
     const watch = await BucketWatch.open(access, {
       from: 0,
-      onEntry: ({ key, text }) => found.set(key, text === undefined ? undefined : parse(key, text)),
+      onEntry: ({ key, text, revision }) =>
+        found.set(key, text === undefined ? undefined : parse(key, text, revision)),
     });
     try {
       if (!(await watch.reachAll(state, () => found.size, REGISTRY_STALL_MS)))

@@ -37,9 +37,9 @@ const UNREADABLE_NAMED_MAX = 10;
 export class UnreadableError extends RegistryError {
   override name = 'UnreadableError';
   /** The projects whose records can be read. */
-  readonly readable: readonly Project[];
+  readonly readable: readonly StoredProject[];
 
-  constructor(unreadable: readonly { key: string; reason: string }[], readable: readonly Project[]) {
+  constructor(unreadable: readonly { key: string; reason: string }[], readable: readonly StoredProject[]) {
     const named = unreadable.slice(0, UNREADABLE_NAMED_MAX).map(({ key, reason }) => `${key} (${reason})`);
     const more = unreadable.length - named.length;
     super(`Records of projects cannot be read: ${named.join(', ')}${more > 0 ? ` and ${more} more` : ''}.`);

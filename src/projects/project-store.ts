@@ -5,8 +5,8 @@ import type { KV } from '@nats-io/kv';
 import { systemClock } from '../lib/clock.ts';
 import type { NatsLink } from '../stream/nats.ts';
 import { PROJECTS_BUCKET } from '../stream/topology.ts';
-import { changeBetween } from './audit-change.ts';
-import { AuditLog, operatorName } from './audit-log.ts';
+import { changeBetween, fingerprint } from './audit-change.ts';
+import { AuditLog, operatorName, readRemovedKeys } from './audit-log.ts';
 import { isConflict, openBucket, registryManager } from './bucket.ts';
 import { type BucketAccess, readBucket } from './bucket-mirror.ts';
 import { rotateKeys } from './keys.ts';
@@ -19,7 +19,7 @@ import {
   UnknownNameError,
   UnreadableError,
 } from './names.ts';
-import { isNumericId, type Project, parseEntry, projectText } from './project.ts';
+import { isNumericId, keysOf, type Project, parseEntry, projectText } from './project.ts';
 
 /** A claim on an alias without a project that carries it is free after this long. */
 const CLAIM_MS = 2_000;
@@ -81,6 +81,7 @@ export class ProjectStore {
       const id = wanted.id ?? mintNumericId();
       const alias = wanted.alias ?? (isNumericId(id) ? undefined : mintNumericId());
       const project = { ...wanted, id, key: wanted.key ?? mintKey(), ...(alias !== undefined && { alias }) };
+      if (wanted.key !== undefined) await this.#refuseRemoved(project);
       try {
         await this.#insert(project);
         return project;
@@ -106,9 +107,18 @@ export class ProjectStore {
    * @throws UnreadableError when there are records that cannot be read
    */
   async list(): Promise<Project[]> {
-    const entries = await readBucket(this.#access, (key, text) => ({ key, ...parseEntry(key, text) }));
-    const projects = entries.flatMap((entry) => (entry.kind === 'project' ? [entry.project] : []));
-    projects.sort((one, other) => compareIds(one.id, other.id));
+    return (await this.listStored()).map(({ project }) => project);
+  }
+
+  /** {@link list}, and the revision of each record. */
+  async listStored(): Promise<StoredProject[]> {
+    const entries = await readBucket(this.#access, (key, text, revision) => ({
+      key,
+      revision,
+      ...parseEntry(key, text),
+    }));
+    const projects = entries.filter((entry) => entry.kind === 'project');
+    projects.sort((one, other) => compareIds(one.project.id, other.project.id));
     const unreadable = entries.filter((entry) => entry.kind === 'broken');
     if (unreadable.length > 0) throw new UnreadableError(unreadable, projects);
     return projects;
@@ -136,6 +146,7 @@ export class ProjectStore {
     const { project: before, revision } = await this.#find(idOrAlias, wanted);
     const after = change(before);
     if (!changeBetween(before, after)) return { before, after };
+    await this.#refuseRemoved(after, before);
     const isRenamed = after.alias !== before.alias;
     if (isRenamed && after.alias !== undefined) await this.#names.claim(after.alias, after.id);
     const written = await this.#kv.update(after.id, projectText(after), revision);
@@ -176,6 +187,23 @@ export class ProjectStore {
     if (wanted !== undefined && found.revision !== wanted)
       throw new RevisionError(`Project ${idOrAlias} has revision ${found.revision}, not ${wanted}.`);
     return found;
+  }
+
+  /**
+   * A key that was taken away is often one that leaked: no older file and no retry brings it back.
+   * The audit remembers it.
+   * @throws ConflictError
+   */
+  async #refuseRemoved(after: Project, before?: Project): Promise<void> {
+    const there = before ? keysOf(before).map(({ key }) => key) : [];
+    const added = keysOf(after).filter(({ key }) => !there.includes(key));
+    if (added.length === 0) return;
+    const removed = await readRemovedKeys(this.#access.link, after.id);
+    const revoked = added.map(({ key }) => fingerprint(key)).find((print) => removed.has(print));
+    if (revoked !== undefined)
+      throw new ConflictError(
+        `Key ${revoked} was removed from project ${after.id} and is not taken back: add a new one.`,
+      );
   }
 
   async #insert(project: Project): Promise<void> {

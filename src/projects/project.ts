@@ -52,12 +52,21 @@ const areDistinct = (keys: readonly { key: string }[]): boolean =>
 export const keyList = <Key extends z.ZodType<{ key: string }>>(key: Key) =>
   z.array(key).min(1).max(PROJECT_KEYS_MAX).refine(areDistinct, 'a key is there twice');
 
+const TAG = /^[A-Za-z0-9._:/-]{1,40}$/;
+const TAGS_MAX = 20;
+
 /** One of `scrubKeys`: 1 to 64 characters, no comma, at least one letter or digit. */
 const SCRUB_KEY = /^(?=.{1,64}$)[^,]*[\p{L}\p{N}][^,]*$/u;
 
 export const projectSchema = z.strictObject({
   id: z.string().refine(isProjectId, 'a project id is numeric (no leading zero) or a CUID'),
   alias: z.string().refine(isNumericId, 'an alias is numeric (no leading zero)').optional(),
+  /** For people. */
+  name: z.string().min(1).max(LABEL_CHARS_MAX).optional(),
+  tags: z
+    .array(z.string().regex(TAG, 'a tag is 1 to 40 letters, digits and . _ : / -'))
+    .max(TAGS_MAX)
+    .optional(),
   /** Absent: the project is enabled. */
   enabled: z.literal(false).optional(),
   key: keySchema,

@@ -25,7 +25,8 @@ const byApi = (args: string[], env: Record<string, string> = {}): Promise<Ran> =
   runCommand([...args, '--api', `${system.adminUrl}/`], { ...NOWHERE, SLUICE_ADMIN_TOKEN: TOKENS, ...env });
 const direct = (args: string[]): Promise<Ran> => {
   const { SLUICE_NATS_URL = '', SLUICE_REDIS_URL = '', SLUICE_PORT = '' } = system.env;
-  return runCommand(args, { SLUICE_NATS_URL, SLUICE_REDIS_URL, SLUICE_PORT });
+  const SLUICE_PUBLIC_URL = `http://localhost:${system.port}`;
+  return runCommand(args, { SLUICE_NATS_URL, SLUICE_REDIS_URL, SLUICE_PORT, SLUICE_PUBLIC_URL });
 };
 const json = async <T = Record<string, unknown>>(...args: string[]): Promise<T> => {
   const ran = await byApi([...args, '--json']);
@@ -61,7 +62,7 @@ it('projects are created, shown, listed, changed and deleted, and the audit has 
   await same('usage', id, '--json');
   await same('usage', id);
   await same('usage');
-  expect(await json('project', 'delete', id, '--keep-usage')).toEqual(rotated);
+  expect(await json('project', 'delete', id, '--keep-usage', '--yes')).toEqual(rotated);
   expect(await byApi(['project', 'show', id])).toEqual({
     status: 1,
     out: '',
@@ -122,7 +123,7 @@ it('a file of projects is applied and exported', async () => {
   expect((await byApi(['project', 'apply', '-f', file])).out).toMatch(/^No change: \d+ projects/);
   const { projects: all } = await json<{ projects: { id: string }[] }>('project', 'export');
   writeFileSync(file, JSON.stringify({ projects: all.filter(({ id }) => id !== '8802') }));
-  const pruned = await json('project', 'apply', '-f', file, '--prune', '--keep-usage');
+  const pruned = await json('project', 'apply', '-f', file, '--prune', '--force', '--keep-usage');
   expect(pruned).toMatchObject({ removed: ['8802'], failed: [] });
   rmSync(folder, { recursive: true });
 });

@@ -212,7 +212,7 @@ describe('each role does its work, and the server denies it nothing', () => {
     };
     const apart = [
       ['project', 'set', id, '--rate-limit', '5000'],
-      ['project', 'delete', other.id],
+      ['project', 'delete', other.id, '--yes'],
       ['project', 'list'],
       ['heartbeat', 'list'],
       ['usage', id],

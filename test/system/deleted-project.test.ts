@@ -29,7 +29,7 @@ describe('a project that gets the id of a deleted one', () => {
       const command = new Command(args, system.env);
       expect(await command.exited, command.log).toBe(0);
     };
-    await run('project', 'delete', '4711');
+    await run('project', 'delete', '4711', '--yes');
     const second = await system.createProject(wanted);
     const id = eventId();
     const answer = await system.send(second, errorEvent(id));

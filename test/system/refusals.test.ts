@@ -1,8 +1,8 @@
 /** Why a request of a project was refused or stored nothing: counted for it, shown as it comes, and told to no client. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { addKey, changeKey, keyId, rotateKeys } from '../../src/projects/keys.ts';
-import type { Project } from '../../src/projects/project.ts';
+import { addKey, changeKey, rotateKeys } from '../../src/projects/keys.ts';
+import { keyId, type Project } from '../../src/projects/project.ts';
 import { ProjectStore } from '../../src/projects/project-store.ts';
 import { readOutcomes } from '../../src/projects/usage/outcome-day.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';

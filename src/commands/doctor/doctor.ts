@@ -72,8 +72,14 @@ async function examine(): Promise<Check[]> {
     const { config, redisUrls, dev } = session;
     const clustered = redisUrls.length > 1;
     const from = dev ? 'as the environment and .sluice/dev.json say' : 'as the environment says';
+    const publicUrl: Check = {
+      what: 'SLUICE_PUBLIC_URL',
+      found: session.publicUrl,
+      warn: session.isUrlGuessed && `not set: DSNs name ${session.publicUrl}, which is a guess`,
+      fix: 'Set it to the address that clients reach, such as https://ingest.example.com.',
+    };
     const found = await Promise.all([
-      [{ what: 'settings', found: from }, ...ingestSettings()],
+      [{ what: 'settings', found: from }, ...ingestSettings(), publicUrl],
       checks.machine(config),
       checks.spool(config),
       ...redisUrls.map((url) => checks.redis(session.redisAccess([url]), { clustered })),

@@ -6,10 +6,12 @@ import { systemClock } from '../../lib/clock.ts';
 import { reasonOf } from '../../management/failure.ts';
 import type { Operations } from '../../management/operations.ts';
 import { type ProjectJson, recordOf } from '../../management/project-json.ts';
-import type { Project } from '../../projects/project.ts';
+import { withoutKeys } from '../../projects/audit-change.ts';
+import type { StoredProject } from '../../projects/names.ts';
+import { compareIds } from '../../projects/project-store.ts';
 import { printJson, printLine } from '../print.ts';
 import { type ApiFlags, CommandError, UsageError, withOperations } from '../session.ts';
-import { type Changes, changesBetween, changesText, heldNames, isNothing } from './changes.ts';
+import { type Changes, changesBetween, changesText, doubtsOf, heldNames, isNothing } from './changes.ts';
 import {
   type FileProject,
   fileProject,
@@ -28,6 +30,7 @@ type ApplyFlags = ApiFlags & {
   prune?: boolean;
   keepUsage?: boolean;
   dryRun?: boolean;
+  force?: boolean;
   json?: boolean;
 };
 
@@ -84,10 +87,10 @@ async function carryOut(operations: Operations, changes: Changes, keepUsage: boo
       created.push((await operations.createProject(project)).project);
     },
   }));
-  const updates = changes.changed.map(({ project, fields }) => ({
+  const updates = changes.changed.map(({ project, fields, revision }) => ({
     id: project.id,
     run: async ({ changed }: Outcome) => {
-      await operations.putProject(project, { presence: 'there' });
+      await operations.putProject(project, { presence: 'there', revision });
       changed.push({ id: project.id, fields: fieldsJson(fields) });
     },
   }));
@@ -100,6 +103,7 @@ async function carryOut(operations: Operations, changes: Changes, keepUsage: boo
   }));
   await takeSteps([...creations, ...updates], WRITES_AT_ONCE, outcome);
   await takeSteps(removals, REMOVALS_AT_ONCE, outcome);
+  outcome.created.sort((one, other) => compareIds(one.id, other.id));
   return outcome;
 }
 
@@ -108,7 +112,7 @@ const count = ({ created, changed, removed, unchanged }: Outcome): string =>
 
 const plannedJson = ({ created, changed, removed, unchanged }: Changes): object => ({
   dryRun: true,
-  created,
+  created: created.map(({ revision: _, ...project }) => withoutKeys(project)),
   changed: changed.map(({ project, fields }) => ({ id: project.id, fields: fieldsJson(fields) })),
   removed: removed.map(({ id }) => id),
   unchanged,
@@ -126,12 +130,13 @@ function report(outcome: Outcome, { json }: ApplyFlags): void {
   );
 }
 
-async function presentRecords(operations: Operations, now: number): Promise<Project[]> {
-  return (await operations.listProjects()).map((project) => recordOf(project, now));
+async function presentRecords(operations: Operations, now: number): Promise<StoredProject[]> {
+  const projects = await operations.listProjects();
+  return projects.map((project) => ({ project: recordOf(project, now), revision: project.revision ?? 0 }));
 }
 
 async function apply(flags: ApplyFlags): Promise<void> {
-  const { json, dryRun = false, prune = false, keepUsage = false } = flags;
+  const { json, dryRun = false, prune = false, keepUsage = false, force = false } = flags;
   const declared = await readDeclared(flags.file);
   await withOperations(flags, async (operations) => {
     const now = systemClock.now();
@@ -140,10 +145,13 @@ async function apply(flags: ApplyFlags): Promise<void> {
     if (held.length > 0)
       throw new CommandError(`nothing is changed; names of the file are in use:\n${held.join('\n')}`);
     const changes = changesBetween(present, declared, { prune, now });
-    if (json && dryRun) return printJson(plannedJson(changes));
+    const doubts = force ? [] : doubtsOf(present, declared, { ...changes, now });
+    if (json && dryRun) printJson(plannedJson(changes));
+    if (!json && !isNothing(changes)) printLine(changesText(changes));
+    if (doubts.length > 0)
+      throw new CommandError(`nothing is changed without --force:\n${doubts.join('\n')}`);
     if (!json && isNothing(changes))
       return printLine(`No change: ${changes.unchanged} projects are as the file says.`);
-    if (!json) printLine(changesText(changes));
     if (!dryRun) report(await carryOut(operations, changes, keepUsage), flags);
   });
 }
@@ -162,6 +170,7 @@ export const applyCommand = (): Command =>
     .requiredOption('-f, --file <file>', 'YAML or JSON as project export writes it; - is standard input')
     .option('--prune', 'remove projects that are not in the file, with their usage')
     .option('--keep-usage', 'with --prune: the next project of an id goes on from its counts')
+    .option('--force', 'also undo changes that were made after the export, or prune more than a tenth')
     .option('--dry-run', 'print what would change, and change nothing')
     .option('--json', 'print JSON')
     .action(apply);

@@ -1,10 +1,13 @@
 /** Changes that applying a file makes in the registry, and their text. Pure. */
 import { differences, wantedRecord } from '../../management/project-json.ts';
-import type { Project } from '../../projects/project.ts';
+import { fingerprint, withoutKeys } from '../../projects/audit-change.ts';
+import type { StoredProject } from '../../projects/names.ts';
+import { keysOf, type Project, validUntil } from '../../projects/project.ts';
 import type { FileProject } from './project-file.ts';
 
 export type FieldChange = { field: string; from: unknown; to: unknown };
-export type ProjectChange = { project: FileProject; fields: FieldChange[] };
+/** `revision` is that of the record which changes. */
+export type ProjectChange = { project: FileProject; fields: FieldChange[]; revision: number };
 export type Changes = {
   created: FileProject[];
   changed: ProjectChange[];
@@ -12,9 +15,14 @@ export type Changes = {
   unchanged: number;
 };
 
-/** As it is printed: a record says nothing of itself while it is enabled. */
-const fieldOf = (record: Project, field: keyof Project): unknown =>
-  field === 'enabled' ? record.enabled !== false : record[field];
+/**
+ * As it is printed. A record says nothing of itself while it is enabled. A difference reaches the
+ * logs of build servers, so its keys are fingerprints.
+ */
+const fieldOf = (record: Project, field: keyof Project): unknown => {
+  if (field === 'enabled') return record.enabled !== false;
+  return field === 'key' ? fingerprint(record.key) : withoutKeys(record[field]);
+};
 
 function fieldChanges(before: Project, declared: FileProject, now: number): FieldChange[] {
   const after = wantedRecord(before, declared, now);
@@ -27,31 +35,61 @@ function fieldChanges(before: Project, declared: FileProject, now: number): Fiel
 
 /** @param of `now`: Unix ms */
 export function changesBetween(
-  present: readonly Project[],
+  present: readonly StoredProject[],
   declared: readonly FileProject[],
   { prune, now }: { prune: boolean; now: number },
 ): Changes {
-  const byId = new Map(present.map((project) => [project.id, project]));
+  const byId = new Map(present.map((one) => [one.project.id, one]));
   const changes: Changes = { created: [], changed: [], removed: [], unchanged: 0 };
   for (const project of declared) {
     const before = byId.get(project.id);
     byId.delete(project.id);
-    const fields = before ? fieldChanges(before, project, now) : [];
+    const fields = before ? fieldChanges(before.project, project, now) : [];
     if (!before) changes.created.push(project);
-    else if (fields.length > 0) changes.changed.push({ project, fields });
+    else if (fields.length > 0) changes.changed.push({ project, fields, revision: before.revision });
     else changes.unchanged++;
   }
-  if (prune) changes.removed.push(...byId.values());
+  if (prune) changes.removed.push(...[...byId.values()].map(({ project }) => project));
   return changes;
+}
+
+/** More than this share of the projects is not removed without a second word. */
+const PRUNED_SHARE_MAX = 0.1;
+
+/**
+ * Why a file looks older than the registry, or is not all of it, a sentence for each reason.
+ * @param now Unix ms
+ */
+export function doubtsOf(
+  present: readonly StoredProject[],
+  declared: readonly FileProject[],
+  { changed, removed, now }: Changes & { now: number },
+): string[] {
+  const isMany = removed.length > present.length * PRUNED_SHARE_MAX;
+  const pruned = isMany ? [`--prune would remove ${removed.length} of ${present.length} projects`] : [];
+  const undone = changed
+    .filter(({ project, revision }) => project.revision !== undefined && project.revision !== revision)
+    .map(({ project: { id }, fields }) => {
+      const names = fields.map(({ field }) => field).join(', ');
+      return `project ${id} was changed since it was exported; this would undo: ${names}`;
+    });
+  const keyOf = new Map(declared.map(({ id, key, keys }) => [id, keys ? undefined : key]));
+  const dead = present.flatMap(({ project }) => {
+    const key = keysOf(project).find((one) => one.key === keyOf.get(project.id));
+    if (!key || now < validUntil(key)) return [];
+    const state = key.enabled ? 'has expired' : 'is disabled';
+    return [`project ${project.id}: its key ${fingerprint(key.key)} ${state}, and stays so`];
+  });
+  return [...undone, ...dead, ...pruned];
 }
 
 /**
  * Names of the file that another project holds now, one sentence for each. A name moves between
  * projects in two steps, so that no crash between two writes leaves it with the wrong one.
  */
-export function heldNames(present: readonly Project[], declared: readonly FileProject[]): string[] {
+export function heldNames(present: readonly StoredProject[], declared: readonly FileProject[]): string[] {
   const owners = new Map<string, Project>();
-  for (const project of present)
+  for (const { project } of present)
     for (const name of [project.id, project.alias]) if (name !== undefined) owners.set(name, project);
   return declared.flatMap((project) =>
     (['id', 'alias'] as const).flatMap((field) => {
@@ -73,8 +111,10 @@ const shown = (value: unknown): string => (value === undefined ? 'none' : JSON.s
 export function changesText({ created, changed, removed, unchanged }: Changes): string {
   return [
     ...created.map((project) => {
-      const { id, ...fields } = project;
-      const pairs = Object.entries(fields).map(([field, value]) => `${field} ${shown(value)}`);
+      const { id, revision: _, ...fields } = project;
+      const pairs = Object.entries(withoutKeys(fields) as object).map(
+        ([field, value]) => `${field} ${shown(value)}`,
+      );
       return `+ project ${id}: ${pairs.join(', ')}`;
     }),
     ...changed.flatMap(({ project, fields }) => [

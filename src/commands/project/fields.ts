@@ -15,7 +15,7 @@ import {
   rateLimitOf,
 } from '../../projects/project.ts';
 import { SCRUBS, type Scrub } from '../../stream/frame.ts';
-import { record, table } from '../print.ts';
+import { record } from '../print.ts';
 import { UsageError } from '../session.ts';
 
 /**
@@ -24,6 +24,8 @@ import { UsageError } from '../session.ts';
  */
 export type ProjectFlags = {
   alias?: string;
+  name?: string;
+  tags?: string[];
   key?: string;
   plan?: Plan;
   quota?: number | 'none';
@@ -128,6 +130,8 @@ function categoryLimits(words: readonly string[]): CategoryLimits {
 export function withProjectFlags(command: Command): Command {
   return command
     .option('--alias <n>', 'a numeric name beside the id, used in the DSN', parseAlias)
+    .option('--name <text>', 'what people call it; an empty text takes it away')
+    .option('--tags <tags>', 'comma-separated, such as team:web,eu; or none', listed)
     .option('--key <key>', 'the public key: 1 to 64 letters, digits, underscores or hyphens', parseKey)
     .addOption(new Option('--plan <plan>', 'decides the default rate limit').choices(PLANS))
     .option('--quota <n>', 'accepted requests a month, or none', integerOrNone(0, Number.MAX_SAFE_INTEGER))
@@ -166,6 +170,8 @@ const unlessEmpty = <T>(list: T[]): T[] | null => (list.length > 0 ? list : null
 export function changesOf(flags: ProjectFlags): ProjectChanges {
   return {
     ...(flags.alias !== undefined && { alias: flags.alias }),
+    ...(flags.name !== undefined && { name: flags.name || null }),
+    ...(flags.tags && { tags: unlessEmpty(flags.tags) }),
     ...(flags.key !== undefined && { key: flags.key }),
     ...(flags.plan !== undefined && { plan: flags.plan }),
     ...(flags.quota !== undefined && { quota: figureOf(flags.quota) }),
@@ -196,20 +202,30 @@ const categoriesText = (limits: object): string =>
 export const quotaText = ({ quota, overage }: Pick<ProjectJson, 'quota' | 'overage'>): string =>
   quota === undefined ? 'unlimited' : `${quota}${overage ? ' + overage' : ''}`;
 
+const GUESSED = '(its host is a guess: set SLUICE_PUBLIC_URL to what clients reach)';
+
 /** The first valid key, how many there are beside it, and whether the project is enabled. */
 function keyText({ key = 'none is valid', keys, enabled }: ProjectJson): string {
   const more = keys.length > 1 ? ` (${keys.length - 1} more)` : '';
   return `${key}${more}${enabled ? '' : ', disabled'}`;
 }
 
-export function projectText(project: ProjectJson, planLimits: PlanLimits): string {
+/** @param of `isGuessed`: nobody has said which host the DSN should name */
+export function projectText(
+  project: ProjectJson,
+  of: { planLimits: PlanLimits; isGuessed: boolean },
+): string {
+  const { planLimits, isGuessed } = of;
   const { scrub = [], scrubKeys = [] } = project;
   const scrubbed = [...scrub, ...scrubKeys.map((name) => `key ${name}`)];
   return record([
     ['id', project.id],
     ['alias', project.alias],
+    ['name', project.name],
+    ['tags', project.tags?.join(', ')],
     ['key', keyText(project)],
     ['dsn', project.dsn],
+    ['', isGuessed && project.dsn ? GUESSED : undefined],
     ['plan', project.plan],
     ['rate limit', `${limitText(project, planLimits)}${rateLimitOf(project, planLimits) ? ' a minute' : ''}`],
     ['by category', project.rateLimits && categoriesText(project.rateLimits)],
@@ -219,18 +235,4 @@ export function projectText(project: ProjectJson, planLimits: PlanLimits): strin
     ['scrub', unlessEmpty(scrubbed)?.join(', ')],
     ['fill ip', project.fillIp ? 'yes' : undefined],
   ]);
-}
-
-export function projectsText(projects: readonly ProjectJson[], planLimits: PlanLimits): string {
-  const rows = projects.map((project) => [
-    project.id,
-    project.alias ?? '',
-    keyText(project),
-    project.plan,
-    limitText(project, planLimits),
-    quotaText(project),
-    list(project.filters, 'none'),
-    list(project.allowedOrigins, 'all'),
-  ]);
-  return table(['ID', 'ALIAS', 'KEY', 'PLAN', 'PER MINUTE', 'QUOTA', 'FILTERS', 'ORIGINS'], rows);
 }

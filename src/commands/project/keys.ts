@@ -80,9 +80,10 @@ function keysText(keys: readonly KeyJson[]): string {
   return table(['ID', 'KEY', 'LABEL', 'STATE', 'EXPIRES', 'PER MINUTE', 'LAST USED'], rows);
 }
 
-async function add(id: string, { api, json, ...wanted }: AddFlags): Promise<void> {
-  await withOperations({ ...(api !== undefined && { api }) }, async (operations) =>
-    print((await operations.addKey(id, wanted)).key, { json }),
+async function add(id: string, flags: AddFlags): Promise<void> {
+  const { label, expires, rateLimit, key } = flags;
+  await withOperations(flags, async (operations) =>
+    print((await operations.addKey(id, { label, expires, rateLimit, key })).key, flags),
   );
 }
 

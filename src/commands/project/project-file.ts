@@ -2,10 +2,10 @@
  * The file of `project apply` and `project export`: YAML, or JSON, which is YAML too, with a list
  * of records below `projects`. Its fields are those of the record's schema. Pure.
  */
-import { isMap, isScalar, LineCounter, parseDocument, stringify, visit } from 'yaml';
+import { isMap, isScalar, isSeq, LineCounter, parseDocument, stringify, visit } from 'yaml';
 import { z } from 'zod';
-import { newProjectSchema, recordProblems } from '../../management/project-json.ts';
-import type { Project } from '../../projects/project.ts';
+import { inOurWords, newProjectSchema, recordProblems } from '../../management/project-json.ts';
+import type { StoredProject } from '../../projects/names.ts';
 import { harmless } from '../print.ts';
 
 const projectInFile = newProjectSchema.required({ id: true });
@@ -17,7 +17,7 @@ export type FileProject = z.output<typeof projectInFile>;
 const fileSchema = z.strictObject({ projects: z.array(z.record(z.string(), z.unknown())) });
 
 /** YAML takes them for numbers, which lose leading zeros and the digits of a long id. */
-const TEXT_FIELDS: ReadonlySet<unknown> = new Set(['id', 'alias', 'key', 'label']);
+const TEXT_FIELDS: ReadonlySet<unknown> = new Set(['id', 'alias', 'name', 'tags', 'key', 'label']);
 /** `project show` prints it. It follows from key and alias. */
 const DERIVED = 'dsn';
 
@@ -43,8 +43,9 @@ class SourceText {
       throw new ProjectFileError(errors.map(({ message, pos }) => this.#at(pos[0], message)).join('\n'));
     visit(this.#document, {
       Pair: (_, { key, value }) => {
-        if (!isScalar(key) || !isScalar(value) || !TEXT_FIELDS.has(key.value)) return;
-        if (value.value !== null && value.source !== undefined) value.value = value.source;
+        if (!isScalar(key) || !TEXT_FIELDS.has(key.value)) return;
+        for (const node of isSeq(value) ? value.items : [value])
+          if (isScalar(node) && node.value !== null && node.source !== undefined) node.value = node.source;
       },
     });
   }
@@ -125,13 +126,13 @@ export function parseProjectFile(text: string, name: string): FileProject[] {
   const refuse = (faults: readonly Fault[]): never => {
     throw new ProjectFileError(faults.map((fault) => source.fault(fault)).join('\n'));
   };
-  const file = fileSchema.safeParse(source.value());
+  const file = fileSchema.safeParse(source.value(), { error: inOurWords });
   if (!file.success) return refuse(faultsOf(file.error, []).map((fault) => named(fault, [])));
   const { projects } = file.data;
   const faults: Fault[] = repeatedNames(projects);
   const declared: FileProject[] = [];
   for (const [place, { [DERIVED]: _, ...fields }] of projects.entries()) {
-    const parsed = projectInFile.safeParse(fields);
+    const parsed = projectInFile.safeParse(fields, { error: inOurWords });
     if (parsed.success) declared.push(parsed.data);
     const wrong = parsed.success ? recordFaults(parsed.data) : faultsOf(parsed.error, []);
     faults.push(...wrong.map(({ path, text }) => ({ path: ['projects', place, ...path], text })));
@@ -141,17 +142,22 @@ export function parseProjectFile(text: string, name: string): FileProject[] {
 
 const HEAD = `# Projects of sluice, for: sluice project apply -f FILE
 # The keys are in it: applications have them compiled in, and a project that is made anew needs the same.
+# A revision names the state that was exported: apply undoes no later change without --force.
+# A file that is kept by hand leaves revisions out, and has the last word.
 `;
 
 /** A project as the file shows it: `keys` where it has a list of them, else `key`. */
-export const fileProject = ({ key, keys, ...project }: Project): object =>
-  keys ? { ...project, keys } : { ...project, key };
+export const fileProject = ({ project: { key, keys, ...fields }, revision }: StoredProject): object => ({
+  ...fields,
+  ...(keys ? { keys } : { key }),
+  revision,
+});
 
 /**
  * Text of the project file. Where characters in it would steer a terminal, its strings stand in
  * double quotes, and these characters are escaped.
  */
-export function projectFileText(projects: readonly Project[]): string {
+export function projectFileText(projects: readonly StoredProject[]): string {
   const file = { projects: projects.map(fileProject) };
   const text = stringify(file, { lineWidth: 0 });
   if (harmless(text) === text) return HEAD + text;

@@ -1,4 +1,5 @@
-import { Command } from 'commander';
+import { createInterface } from 'node:readline/promises';
+import { Command, Option } from 'commander';
 import { systemClock } from '../../lib/clock.ts';
 import type { Operations, StoredProjectJson } from '../../management/operations.ts';
 import {
@@ -10,25 +11,34 @@ import {
 import type { RecordedChange } from '../../projects/audit-change.ts';
 import { UnreadableError } from '../../projects/names.ts';
 import type { Plan } from '../../projects/project.ts';
-import { printJson, printLine, table } from '../print.ts';
-import { type ApiFlags, type Session, UsageError, withApi, withOperations } from '../session.ts';
-import { applyCommand, exportCommand } from './apply.ts';
+import { harmless, inOneLine, printJson, printLine, table } from '../print.ts';
 import {
-  changesOf,
-  type ProjectFlags,
-  parseProjectId,
-  projectsText,
-  projectText,
-  withProjectFlags,
-} from './fields.ts';
+  type ApiFlags,
+  CommandError,
+  type Session,
+  UsageError,
+  withApi,
+  withOperations,
+} from '../session.ts';
+import { applyCommand, exportCommand } from './apply.ts';
+import { changesOf, type ProjectFlags, parseProjectId, projectText, withProjectFlags } from './fields.ts';
 import { keysCommand, parseDuration } from './keys.ts';
+import {
+  chosenOf,
+  PROJECT_STATES,
+  type ProjectStatus,
+  projectsText,
+  SORT_FIELDS,
+  type SortField,
+} from './list.ts';
 import { moveCommand } from './move.ts';
 
 type Output = ApiFlags & { json?: boolean };
 
-function print({ config }: Session, project: ProjectJson, { json }: Output): void {
-  if (json) printJson(project);
-  else printLine(projectText(project, config.planLimits));
+function print({ config, isUrlGuessed }: Session, project: ProjectJson, { json, api }: Output): void {
+  if (json) return printJson(project);
+  const isGuessed = isUrlGuessed && api === undefined;
+  printLine(projectText(project, { planLimits: config.planLimits, isGuessed }));
 }
 
 /** Does one thing to a project and prints it as it is then. */
@@ -61,26 +71,55 @@ async function set(id: string, flags: ProjectFlags & Output): Promise<void> {
   await onProject(flags, (operations) => operations.setProject(id, changes));
 }
 
-async function remove(id: string, flags: Output & { keepUsage?: boolean }): Promise<void> {
+/** @throws CommandError when the user does not type the id */
+async function confirm(operations: Operations, id: string): Promise<void> {
+  const { project } = await operations.getProject(id);
+  const { current, month } = await operations.usageOf(id, 0);
+  const { keys, plan, name = '' } = project;
+  const lines = createInterface({ input: process.stdin, output: process.stdout });
+  const answer = await lines.question(
+    harmless(
+      `Project ${project.id} ${name && `"${inOneLine(name)}" `}(${plan}, ${keys.length} keys) has ${current} requests counted in ${month}.\nType ${project.id} to delete it: `,
+    ),
+  );
+  lines.close();
+  if (answer.trim() !== project.id) throw new CommandError('nothing is deleted.');
+}
+
+type DeleteFlags = Output & { keepUsage?: boolean; yes?: boolean };
+
+async function remove(id: string, flags: DeleteFlags): Promise<void> {
+  const isAsked = !flags.yes && process.stdin.isTTY && process.stdout.isTTY && !flags.json;
+  if (!flags.yes && !isAsked) throw new UsageError('Say --yes: nobody is there to be asked.');
   await withOperations(flags, async (operations, session) => {
+    if (isAsked) await confirm(operations, id);
     const deleted = await operations.deleteProject(id, { keepUsage: flags.keepUsage === true });
+    const usage = flags.keepUsage ? 'its usage stays' : 'with its usage';
+    if ('plan' in deleted && !flags.json) printLine(`Deleted, ${usage}; what it sent stays:`);
     if ('plan' in deleted) print(session, deleted, flags);
     else if (flags.json) printJson(deleted);
     else printLine(`The usage of project ${deleted.id}, which was deleted before, is deleted.`);
   });
 }
 
+type ListFlags = Output & { search?: string; tag?: string; state?: ProjectStatus; sort: SortField };
+
 /** Where records cannot be read, the others are listed before that is said. */
-async function list(flags: Output): Promise<void> {
+async function list(flags: ListFlags): Promise<void> {
   await withOperations(flags, async (operations, { config, publicUrl }) => {
     let unreadable: UnreadableError | undefined;
-    const projects = await operations.listProjects().catch((error: unknown) => {
+    const all = await operations.listProjects().catch((error: unknown) => {
       if (!(error instanceof UnreadableError)) throw error;
       unreadable = error;
-      return error.readable.map((project) => projectJson(project, { publicUrl, now: systemClock.now() }));
+      return error.readable.map(({ project, revision }) => ({
+        ...projectJson(project, { publicUrl, now: systemClock.now() }),
+        revision,
+      }));
     });
+    const projects = chosenOf(all, { ...flags, planLimits: config.planLimits });
     if (flags.json) printJson(projects);
     else if (projects.length > 0) printLine(projectsText(projects, config.planLimits));
+    else if (all.length > 0) printLine(`None of ${all.length} projects is wanted.`);
     else if (!unreadable) printLine('There is no project yet; sluice project create --plan Pro makes one.');
     if (unreadable) throw unreadable;
   });
@@ -142,7 +181,11 @@ export function projectCommand(): Command {
     .action((id: string, flags: Output) => onProject(flags, (operations) => operations.getProject(id)));
   command
     .command('list')
-    .description('print all projects')
+    .description('print all projects, or those that are wanted')
+    .option('--search <text>', 'only those with this text in id, alias, name, tag, plan or label of a key')
+    .option('--tag <tag>', 'only those with this tag')
+    .addOption(new Option('--state <state>', 'only those in this state').choices(PROJECT_STATES))
+    .addOption(new Option('--sort <field>', 'in this order').choices(SORT_FIELDS).default('id'))
     .option(...JSON_FLAG)
     .action(list);
   command
@@ -150,6 +193,7 @@ export function projectCommand(): Command {
     .description('delete a project and its usage; what it sent stays')
     .argument('<id>', 'id or alias', parseProjectId)
     .option('--keep-usage', 'the next project of this id goes on from its counts')
+    .option('--yes', 'do not ask; needed where no terminal is there to ask on')
     .option(...JSON_FLAG)
     .action(remove);
   command

@@ -1,5 +1,5 @@
 import type { Clock } from '../../lib/clock.ts';
-import { keyId } from '../../projects/keys.ts';
+import { keyId } from '../../projects/project.ts';
 import type { Access, ProjectState } from '../../projects/project-state.ts';
 import type { TailFeed } from '../../stream/tail.ts';
 import type { Outcome } from './answers/outcome.ts';

@@ -5,7 +5,7 @@ import type { z } from 'zod';
 import type { Log } from '../../lib/log.ts';
 import { DirectOperations, type ManagementParts } from '../direct.ts';
 import { type FieldProblem, faultOf, InvalidError, sentenceOf } from '../failure.ts';
-import { fieldProblems } from '../project-json.ts';
+import { fieldProblems, inOurWords } from '../project-json.ts';
 import { type Access, refuseForeignOrigin } from './access.ts';
 import { readJson } from './body.ts';
 import type { Answer, Operation } from './operation.ts';
@@ -24,7 +24,7 @@ function operationOf({ path, methods }: Route, method: string): Operation {
 }
 
 function parsed(schema: z.ZodType, value: unknown): unknown {
-  const result = schema.safeParse(value);
+  const result = schema.safeParse(value, { error: inOurWords });
   if (result.success) return result.data;
   throw new InvalidError(fieldProblems(result.error));
 }

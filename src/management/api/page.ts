@@ -25,11 +25,15 @@ export const sequencePage = z.strictObject({
 
 /** A page of a list; `Link` leads to the next one while there may be one (RFC 8288). */
 export function pageAnswer<T>(
-  list: { path: string; limit: number; nameOf(one: T): string | number },
+  list: { path: string; limit: number; nameOf(one: T): string | number; query?: object },
   found: readonly T[],
 ) {
   const last = found.at(-1);
   if (last === undefined || found.length < list.limit) return { json: found };
-  const query = new URLSearchParams({ limit: `${list.limit}`, after: `${list.nameOf(last)}` });
+  const query = new URLSearchParams({
+    ...list.query,
+    limit: `${list.limit}`,
+    after: `${list.nameOf(last)}`,
+  });
   return { json: found, headers: { Link: `<${list.path}?${query}>; rel="next"` } };
 }

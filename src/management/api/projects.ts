@@ -9,6 +9,8 @@ const HOURS_DEFAULT = 24;
 /** A thousand years and more: as much as the command line takes. */
 const OVERLAP_SECONDS_MAX = 99_999 * 7 * 86_400;
 
+const SEARCH_CHARS_MAX = 100;
+
 const answerOf = (
   { project, revision }: { project: ProjectJson; revision: number },
   { isNew = false } = {},
@@ -17,12 +19,16 @@ const answerOf = (
   return { status: isNew ? 201 : 200, json: project, headers: { ...tagged(revision), ...location } };
 };
 
-export const projects = operation({ query: namePage }, async ({ operations, query }) =>
-  pageAnswer<ProjectJson>(
-    { path: '/v1/projects', limit: query.limit, nameOf: ({ id }) => id },
+const projectPage = namePage.extend({ search: z.string().min(1).max(SEARCH_CHARS_MAX).optional() });
+
+export const projects = operation({ query: projectPage }, async ({ operations, query }) => {
+  const { limit, search } = query;
+  const own = { path: '/v1/projects', ...(search !== undefined && { query: { search } }) };
+  return pageAnswer<ProjectJson>(
+    { ...own, limit, nameOf: ({ id }) => id },
     await operations.listProjects(query),
-  ),
-);
+  );
+});
 
 export const createProject = operation(
   { query: noQuery, body: newProjectSchema },

@@ -6,6 +6,7 @@ import { text } from 'node:stream/consumers';
 import fc from 'fast-check';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
+import { fingerprint } from '../../../src/projects/audit-change.ts';
 import { link as connect, makeBuckets, type NatsLink, openProjects } from '../../projects/broker.ts';
 import { natsServer, redisServer, type TestServer, temporaryFolder } from '../../support/servers.ts';
 import type { Project } from '../../support/system.ts';
@@ -26,7 +27,11 @@ beforeAll(async () => {
   await makeBuckets(link);
   store = await openProjects(link);
 });
-const empty = async () => (await link.manager()).streams.purge('KV_sluice_projects');
+/** The audit remembers keys that were removed. */
+const empty = async () => {
+  const { streams } = await link.manager();
+  await Promise.all(['KV_sluice_projects', 'SLUICE_AUDIT'].map((stream) => streams.purge(stream)));
+};
 beforeEach(async () => {
   await empty();
 });
@@ -45,12 +50,12 @@ function apply(content: string | object, ...flags: string[]): Promise<Ran> {
 /** What `project list` prints, without what says the same as its absence. */
 const listed = async (): Promise<object[]> =>
   outcomeOf(await sluice('list', '--json')).map(
-    ({ rateLimits = {}, scrub = [], scrubKeys = [], fillIp = false, ...project }: Project) => ({
+    ({ revision: _, ...project }: Project & { revision: number }) => ({
+      rateLimits: {},
+      scrub: [],
+      scrubKeys: [],
+      fillIp: false,
       ...project,
-      rateLimits,
-      scrub,
-      scrubKeys,
-      fillIp,
     }),
   );
 const outcomeOf = (ran: Ran) => {
@@ -199,7 +204,8 @@ projects:
     expect(ran).toMatchObject({ status: 0, out: expect.stringContaining('+ project 42: ') });
     expect(ran.out).not.toContain('Done');
     const outcome = outcomeOf(await apply({ projects: [ALL_FIELDS] }, '--dry-run', '--json'));
-    expect(outcome).toEqual({ dryRun: true, created: [ALL_FIELDS], changed: [], removed: [], unchanged: 0 });
+    const created = [{ ...ALL_FIELDS, key: fingerprint(ALL_FIELDS.key) }];
+    expect(outcome).toEqual({ dryRun: true, created, changed: [], removed: [], unchanged: 0 });
     expect(await store.list()).toEqual([]);
   });
 
@@ -209,8 +215,12 @@ projects:
       'No change: 1 projects are as the file says.\n',
     );
     const dry = await apply({ projects: [ALL_FIELDS] }, '--prune', '--dry-run');
-    expect(dry.out).toBe('- project 43\n0 to create, 0 to change, 1 to remove, 1 unchanged\n');
-    const outcome = outcomeOf(await apply({ projects: [ALL_FIELDS] }, '--prune', '--json'));
+    expect(dry.out).toContain('- project 43\n0 to create, 0 to change, 1 to remove, 1 unchanged\n');
+    const refused = await apply({ projects: [ALL_FIELDS] }, '--prune');
+    expect(refused.status).toBe(1);
+    expect(refused.err).toContain('--force:\n--prune would remove 1 of 2 projects');
+    expect(await store.list()).toHaveLength(2);
+    const outcome = outcomeOf(await apply({ projects: [ALL_FIELDS] }, '--prune', '--force', '--json'));
     expect(outcome).toMatchObject({ removed: ['43'], unchanged: 1, failed: [] });
     expect((await store.list()).map(({ id }) => id)).toEqual(['42']);
   });
@@ -289,15 +299,16 @@ describe('keys in a file', () => {
   });
 
   it('stay where the file names none, and where it names one that the project has', async () => {
-    for (const fields of [{}, { key: 'first' }, { key: 'second' }])
-      expect(await applied(fields)).toBe(NO_CHANGE);
+    for (const fields of [{}, { key: 'first' }]) expect(await applied(fields)).toBe(NO_CHANGE);
     expect(await present()).toEqual(['first', keys, undefined]);
   });
 
   it('another key replaces the first as set --key does', async () => {
-    expect(await applied({ key: 'third' })).toContain('    key: "first" → "third"\n');
+    const change = `    key: "${fingerprint('first')}" → "${fingerprint('third')}"\n`;
+    expect(await applied({ key: 'third' })).toContain(change);
     const replaced = [{ ...keys[0], key: 'third' }, keys[1]];
     expect(await present()).toEqual(['third', replaced, undefined]);
+    await empty();
     await applied({ keys });
     await sluice('set', '42', '--key', 'third');
     expect(await present()).toEqual(['third', replaced, undefined]);
@@ -328,12 +339,101 @@ describe('keys in a file', () => {
   });
 });
 
+describe('an older file', () => {
+  const exported = async (): Promise<string> => (await sluice('export')).out;
+  beforeEach(async () => {
+    await apply({ projects: [{ ...ALL_FIELDS, key: 'leaked' }] });
+  });
+
+  it('brings no key back that was taken away, not even with --force', async () => {
+    const before = await exported();
+    const { key: fresh } = outcomeOf(await sluice('rotate-key', '42', '--json'));
+    const plain = before.replace(/ *revision: .*\n/, '');
+    expect(await apply(before)).toMatchObject({ status: 1, err: expect.stringContaining('was changed') });
+    for (const ran of [await apply(before, '--force'), await apply(plain)])
+      expect(ran).toMatchObject({ status: 1, err: expect.stringContaining(fingerprint('leaked')) });
+    for (const args of [
+      ['set', '42', '--key', 'leaked'],
+      ['keys', 'add', '42', '--key', 'leaked'],
+    ])
+      expect(await sluice(...args)).toMatchObject({
+        status: 1,
+        err: expect.stringContaining(`${fingerprint('leaked')} was removed from project 42`),
+      });
+    expect((await store.get('42')).key).toBe(fresh);
+    // Not by a detour either.
+    await store.delete('42');
+    expect(await apply(before)).toMatchObject({ status: 1, err: expect.stringContaining('was removed') });
+    await expect(store.get('42')).rejects.toThrow('no project');
+  });
+
+  it('takes a key back that the project had when it was deleted, as a backup does', async () => {
+    await sluice('keys', 'add', '42', '--key', 'second', '--label', 'x');
+    await sluice('set', '42', '--quota', '9');
+    const before = await exported();
+    await store.delete('42');
+    expect(await apply(before)).toMatchObject({ status: 0, err: '' });
+    expect((await store.get('42')).keys?.map(({ key }) => key)).toEqual(['leaked', 'second']);
+  });
+
+  it('says which later changes it would undo, and does so with --force alone', async () => {
+    const before = await exported();
+    await sluice('set', '42', '--quota', '77', '--plan', 'Scale');
+    for (const flags of [[], ['--dry-run'], ['--json']]) {
+      const ran = await apply(before, ...flags);
+      expect(ran.status).toBe(1);
+      expect(ran.err).toContain('project 42 was changed since it was exported; this would undo: plan, quota');
+    }
+    expect(await store.get('42')).toMatchObject({ quota: 77, plan: 'Scale' });
+    expect(await apply(before, '--force')).toMatchObject({ status: 0, err: '' });
+    expect(await store.get('42')).toMatchObject({ quota: 5, plan: 'Free' });
+    // As another change of the same state: no change is lost, and a file without revisions has the last word.
+    const edited = (await exported()).replace('quota: 5', 'quota: 6');
+    expect(await apply(edited)).toMatchObject({ status: 0, err: '' });
+    const kept = edited.replace(/ *revision: .*\n/, '').replace('quota: 6', 'quota: 8');
+    expect(await apply(kept)).toMatchObject({ status: 0, err: '' });
+    expect((await store.get('42')).quota).toBe(8);
+  });
+
+  it('is not "no change" where its only key has expired or is disabled', async () => {
+    const before = await exported();
+    await store.rotateKey('42', 1);
+    const late = await apply(before.replace(/ *revision: .*\n/, ''));
+    expect(late).toMatchObject({
+      status: 1,
+      err: expect.stringContaining(`its key ${fingerprint('leaked')} has expired`),
+    });
+    await apply({
+      projects: [{ ...ALL_FIELDS, key: undefined, keys: [{ key: 'a' }, { key: 'b', enabled: false }] }],
+    });
+    const disabled = await apply({ projects: [{ ...ALL_FIELDS, key: 'b' }] });
+    expect(disabled).toMatchObject({ status: 1, err: expect.stringContaining('is disabled') });
+  });
+
+  it('shows no key in what it prints for people', async () => {
+    const said = [
+      await apply({
+        projects: [
+          { ...ALL_FIELDS, key: 'secret-one' },
+          { id: '43', plan: 'Pro', key: 'secret-two' },
+        ],
+      }),
+      await apply({ projects: [{ id: '44', plan: 'Pro', keys: [{ key: 'secret-three' }] }] }, '--dry-run'),
+    ];
+    for (const { status, out, err } of said) {
+      expect(status).toBe(0);
+      expect(out + err).not.toMatch(/secret|leaked/);
+      expect(out).toContain('sha256:');
+    }
+  });
+});
+
 describe('a file with errors changes nothing, and each error is named:', () => {
   const good = '  - { id: 1, plan: Pro }\n';
   it.each([
     ['no YAML', 'projects: [', 'projects.yaml:1: '],
-    ['no list', 'projects: 7', 'projects.yaml:1: projects: Invalid input: expected array'],
-    ['empty', '', 'expected object'],
+    ['no list', 'projects: 7', 'projects.yaml:1: projects: it must be a list'],
+    ['empty', '', 'it must be an object'],
     [
       'a field beside projects',
       `projects: []\nproject: []`,
@@ -392,7 +492,7 @@ describe('a file with errors changes nothing, and each error is named:', () => {
   it('several at once', async () => {
     const { err } = await apply('projects:\n  - { id: 1, plan: Gold }\n  - { id: 2, plan: Pro, quota: -1 }');
     expect(err.trimEnd().split('\n').slice(1)).toEqual([
-      expect.stringMatching(/projects\.yaml:2: project 1, plan: .*Platform/),
+      expect.stringMatching(/projects\.yaml:2: project 1, plan: it must be one of Free, .*Platform$/),
       expect.stringMatching(/projects\.yaml:3: project 2, quota: /),
     ]);
   });
@@ -433,9 +533,11 @@ describe('project export', () => {
     const before = await store.list();
     const { out } = await sluice('export');
     expect(out).toMatch(/^# .*\n# The keys are in it/);
-    expect((parse(out) as { projects: unknown }).projects).toEqual(before);
+    const stored = await store.listStored();
+    const declared = stored.map(({ project, revision }) => ({ ...project, revision }));
+    expect((parse(out) as { projects: unknown }).projects).toEqual(declared);
     const json = outcomeOf(await sluice('export', '--json'));
-    expect(json).toEqual({ projects: before });
+    expect(json).toEqual({ projects: declared });
 
     await (await link.manager()).streams.purge('KV_sluice_projects');
     await apply(out);

@@ -62,7 +62,7 @@ afterAll(async () => {
 /** One of its own each time: it keeps what it read for a moment. */
 const counters = (): CheckpointBucket => new CheckpointBucket({ link, log });
 const remove = (flags: string[] = [], redisUrl = server.url): Promise<Ran> =>
-  runCommand(['project', 'delete', id, '--json', ...flags], {
+  runCommand(['project', 'delete', id, '--yes', '--json', ...flags], {
     SLUICE_NATS_URL: nats.url,
     SLUICE_REDIS_URL: redisUrl,
   });

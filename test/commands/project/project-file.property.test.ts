@@ -39,13 +39,14 @@ const PROJECTS: Project[] = [
     allowedOrigins: [],
   },
 ];
-const FILES = [projectFileText(PROJECTS), JSON.stringify({ projects: PROJECTS.slice(0, 1) })];
+const stored = (projects: readonly Project[]) => projects.map((project) => ({ project, revision: 7 }));
+const FILES = [projectFileText(stored(PROJECTS)), JSON.stringify({ projects: PROJECTS.slice(0, 1) })];
 
 it('a label that would steer a terminal is escaped, and read as it was', () => {
   const label = 'a\u202eb\u001b[2J"\'\nc';
   const [, project] = PROJECTS as [Project, Project];
   const labelled = { ...project, keys: [{ key: 'k', label, enabled: true }] };
-  const text = projectFileText([labelled]);
+  const text = projectFileText(stored([labelled]));
   expect(text).not.toContain('\u202e');
   expect(text).not.toContain('\u001b');
   expect(parseProjectFile(text, 'f')[0]?.keys?.[0]?.label).toBe(label);

@@ -1,7 +1,9 @@
+import { rmSync, writeFileSync } from 'node:fs';
 import { hostname, userInfo } from 'node:os';
+import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { link as connect, makeAudit, makeBuckets, type NatsLink } from '../../projects/broker.ts';
-import { natsServer, type TestServer } from '../../support/servers.ts';
+import { natsServer, type TestServer, temporaryFolder } from '../../support/servers.ts';
 import { type Ran, runCommand } from '../run-command.ts';
 
 const CUID = 'cjld2cjxh0000qzrmn831i7rn';
@@ -18,10 +20,11 @@ afterAll(async () => {
   await server?.close();
 });
 
-const sluice = (...args: string[]): Promise<Ran> => {
+const sluiceWith = (more: Record<string, string>, ...args: string[]): Promise<Ran> => {
   const env = { SLUICE_NATS_URL: server.url, SLUICE_REDIS_URL: 'redis://127.0.0.1:1', SLUICE_PORT: '9090' };
-  return runCommand(args, env);
+  return runCommand(args, { ...env, ...more });
 };
+const sluice = (...args: string[]): Promise<Ran> => sluiceWith({}, ...args);
 const json = async (...args: string[]): Promise<Record<string, unknown>> => {
   const ran = await sluice(...args, '--json');
   expect(ran, ran.err).toMatchObject({ status: 0, err: '' });
@@ -202,9 +205,96 @@ describe('project list, rotate-key and delete', () => {
     const list = (await json('project', 'list')) as unknown as { id: string }[];
     expect(list.map((project) => project.id)).toContain(id);
     const { out } = await sluice('project', 'list');
-    expect(out.split('\n')[0]).toMatch(/^ID +ALIAS +KEY +PLAN +PER MINUTE +QUOTA +FILTERS +ORIGINS$/);
-    expect(out).toMatch(
-      new RegExp(`^${id} .* Pro +1000 \\(plan\\) +5 +browser-extension, localhost, crawler +all$`, 'm'),
+    expect(out.split('\n')[0]).toMatch(/^ID +STATE +PLAN +\/ MIN +QUOTA +KEYS +NAME$/);
+    expect(out).toMatch(new RegExp(`^${id} +enabled +Pro +1K +5 +1$`, 'm'));
+  });
+
+  it('lists in 80 columns what is wanted, in the order that is wanted', async () => {
+    const long = 'n'.repeat(90);
+    const shop = await idOf(
+      '--name',
+      `Web shop ${long}`,
+      '--tags',
+      'team:web,eu',
+      '--quota',
+      '9000000000000000',
+      '--overage',
+    );
+    const app = await idOf('--name', 'App', '--tags', 'eu');
+    const off = await idOf('--tags', 'eu');
+    await json('project', 'disable', off);
+    await json('project', 'create', '--plan', 'Platform', '--id', 'a'.repeat(32), '--name', long);
+    const ids = async (...flags: string[]): Promise<string[]> =>
+      ((await json('project', 'list', ...flags)) as unknown as { id: string }[]).map((project) => project.id);
+    expect(new Set(await ids('--tag', 'eu'))).toEqual(new Set([shop, app, off]));
+    expect(await ids('--search', 'WEB SHOP')).toEqual([shop]);
+    expect(await ids('--tag', 'eu', '--sort', 'name')).toEqual([app, shop, off]);
+    expect(await ids('--tag', 'eu', '--state', 'disabled')).toEqual([off]);
+    const { out } = await sluice('project', 'list');
+    for (const line of out.split('\n')) expect(line.length, line).toBeLessThanOrEqual(80);
+    expect(out).toMatch(/ {2}Web.*…$/m);
+    expect((await sluice('project', 'list', '--search', 'nothing of this')).out).toMatch(
+      /^None of \d+ projects/,
+    );
+  });
+
+  it('has a name and tags, which go as they came', async () => {
+    const id = await idOf('--name', 'Shop', '--tags', 'eu,eu,team:web');
+    expect(await json('project', 'show', id)).toMatchObject({ name: 'Shop', tags: ['eu', 'team:web'] });
+    expect((await sluice('project', 'show', id)).out).toMatch(/^name +Shop\ntags +eu, team:web$/m);
+    const { out } = await sluice('project', 'export');
+    expect(out).toContain('name: Shop\n');
+    expect(out).toContain('tags:\n      - eu\n      - team:web\n');
+    const cleared = await json('project', 'set', id, '--name', '', '--tags', 'none');
+    expect(cleared).not.toHaveProperty('name');
+    expect(cleared).not.toHaveProperty('tags');
+    expect((await sluice('project', 'set', id, '--tags', 'a b')).err).toContain('tags.0: a tag is');
+  });
+
+  it('deletes nothing without --yes where no terminal is there to ask on', async () => {
+    const id = await idOf();
+    expect(await sluice('project', 'delete', id)).toMatchObject({
+      status: 2,
+      err: expect.stringContaining('--yes'),
+    });
+    expect((await json('project', 'show', id)).id).toBe(id);
+    const { out } = await sluice('project', 'delete', id, '--yes', '--keep-usage');
+    expect(out).toMatch(new RegExp(`^Deleted, its usage stays; what it sent stays:\nid +${id}$`, 'm'));
+  });
+
+  it('says that the host of a DSN is a guess, and does not where it was told', async () => {
+    const id = await idOf();
+    expect((await sluice('project', 'show', id)).out).toContain('guess: set SLUICE_PUBLIC_URL');
+    const told = await sluiceWith({ SLUICE_PUBLIC_URL: 'https://in.example' }, 'project', 'show', id);
+    expect(told.out).toMatch(/^dsn +https:\/\/\w+@in\.example\/\d+\nplan/m);
+  });
+
+  it('asks the servers of the sluice dev that --data-dir names, whatever the environment says', async () => {
+    const folder = temporaryFolder('data-dir');
+    const id = await idOf();
+    const nowhere = { SLUICE_NATS_URL: 'nats://127.0.0.1:1' };
+    const show = (): Promise<Ran> => sluiceWith(nowhere, 'project', 'show', id, '--data-dir', folder);
+    expect(await show()).toMatchObject({ status: 2, err: `sluice: No sluice dev runs on ${folder}\n` });
+    const project = { id, key: 'k', dsn: 'http://k@127.0.0.1/1' };
+    const urls = {
+      url: 'http://dev.example',
+      adminUrl: 'http://127.0.0.1:1',
+      redisUrl: 'redis://127.0.0.1:1',
+    };
+    const dev = { ...urls, natsUrl: server.url, project, pid: process.pid };
+    writeFileSync(join(folder, 'dev.json'), JSON.stringify(dev));
+    expect(await show()).toMatchObject({
+      status: 0,
+      out: expect.stringMatching(/^dsn +http:\/\/\w+@dev\.example/m),
+    });
+    rmSync(folder, { recursive: true });
+  });
+
+  it('speaks of values in words of its own', async () => {
+    const { err } = await sluice('project', 'set', await idOf(), '--scrub-keys', ',');
+    expect(err).toContain('a name has letters');
+    expect((await sluice('project', 'set', await idOf(), '--name', 'n'.repeat(101))).err).toBe(
+      'sluice: name: it is at most 100 characters\n',
     );
   });
 
@@ -217,9 +307,9 @@ describe('project list, rotate-key and delete', () => {
 
   it('deletes, after which the project is unknown', async () => {
     const id = await idOf();
-    expect((await json('project', 'delete', id, '--keep-usage')).id).toBe(id);
-    for (const name of ['show', 'delete', 'rotate-key'])
-      expect(await sluice('project', name, id)).toEqual({
+    expect((await json('project', 'delete', id, '--keep-usage', '--yes')).id).toBe(id);
+    for (const words of [['show'], ['delete', '--yes'], ['rotate-key']])
+      expect(await sluice('project', ...words, id)).toEqual({
         status: 1,
         out: '',
         err: `sluice: There is no project ${id}\n`,
@@ -255,7 +345,7 @@ describe('project history', () => {
         to: { plan: 'Scale', quota: 5 },
       },
     ]);
-    await json('project', 'delete', OTHER_CUID, '--keep-usage');
+    await json('project', 'delete', OTHER_CUID, '--keep-usage', '--yes');
     const { out } = await sluice('project', 'history', OTHER_CUID);
     expect(out.split('\n')[0]).toMatch(/^WHEN +BY +ACTION +FIELDS$/);
     expect(out).toMatch(/ change +plan Pro → Scale, quota none → 5$/m);

@@ -86,8 +86,15 @@ it('is a document of OpenAPI 3.1 with an operation for each of the contract', ()
 });
 
 /** Without what says the same as its absence. */
-const said = ({ scrub, scrubKeys, fillIp, ...fields }: Record<string, unknown>): Record<string, unknown> => ({
+const said = ({
+  tags,
+  scrub,
+  scrubKeys,
+  fillIp,
+  ...fields
+}: Record<string, unknown>): Record<string, unknown> => ({
   ...fields,
+  ...([tags].flat().some(Boolean) && { tags }),
   ...([scrub].flat().some(Boolean) && { scrub }),
   ...([scrubKeys].flat().some(Boolean) && { scrubKeys }),
   ...(fillIp === true && { fillIp }),
@@ -101,12 +108,12 @@ it('takes whatever project the document allows, and gives it back', async () => 
     (project) => names(project).every((name) => `${name}`.length > 12) && areDistinct(project.keys ?? []),
   );
   await fc.assert(
-    fc.asyncProperty(good, async ({ dsn: _dsn, key, keys, rateLimits = {}, ...sent }) => {
+    fc.asyncProperty(good, async ({ dsn: _dsn, revision: _r, key, keys, rateLimits = {}, ...sent }) => {
       const wanted = said(sent);
       const all = keys?.map(({ id: _id, dsn: _own, ...one }) => ({ enabled: true, ...one }));
       const limits = Object.keys(rateLimits as object).length > 0 && { rateLimits };
       const own = keys ? { keys } : { ...(key !== undefined && { key }) };
-      const body = { ...sent, ...own, rateLimits, dsn: 'says nothing' };
+      const body = { ...sent, ...own, rateLimits, dsn: 'says nothing', revision: 1 };
       const made = await ask('POST', PROJECTS, { body });
       expect([made.status, made.body]).toEqual([201, expect.anything()]);
       expect(json(made)).toMatchObject({ ...wanted, ...limits, ...(all ? { keys: all } : own) });
@@ -126,7 +133,8 @@ it('takes whatever change the document allows', async () => {
   const { id } = await create({ quota: 7 });
   const schema = bodyOf(api.document.paths[PROJECT]?.patch as Operation) as Schema;
   const good = (allowed(schema) as fc.Arbitrary<Record<string, unknown>>).filter(
-    ({ alias }) => alias === undefined || `${alias}`.length > 12,
+    // A key that was replaced is not taken back: short ones would come twice.
+    ({ alias, key }) => `${alias ?? 'a long name'}`.length > 10 && `${key ?? 'a long one'}`.length > 8,
   );
   await fc.assert(
     fc.asyncProperty(good, async (changes) => {
