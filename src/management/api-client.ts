@@ -1,6 +1,7 @@
 /** The operations by way of the management API of an ingest. */
 import type { RecordedChange } from '../projects/audit-change.ts';
-import type { FiledDeadLetter, SequencePage } from './dead-letters/box.ts';
+import type { FiledDeadLetter, LetterPage, SequencePage } from './dead-letters/box.ts';
+import type { Replayed } from './dead-letters/replay.ts';
 import { type FailureKind, type FieldProblem, InvalidError, OperationError, reasonOf } from './failure.ts';
 import type {
   DeadLetterDetail,
@@ -31,6 +32,10 @@ const USAGES_TOGETHER = 10;
 
 type Problem = { status?: number; title?: string; detail?: string; errors?: FieldProblem[] };
 type Sent = { body?: object; revision?: number | undefined; headers?: Readonly<Record<string, string>> };
+/** A page begins behind `after`; filters of the list stand beside it. */
+type Page = { after?: string | number | undefined; limit?: number | undefined } & Readonly<
+  Record<string, string | number | undefined>
+>;
 type Answer = { status: number; json: unknown; etag: string | null };
 
 const KINDS: Readonly<Record<number, FailureKind>> = {
@@ -169,7 +174,7 @@ export class ApiOperations implements Operations {
 
   // ---- Dead letters ----
 
-  listDeadLetters(page?: SequencePage): Promise<FiledDeadLetter[]> {
+  listDeadLetters(page?: LetterPage): Promise<FiledDeadLetter[]> {
     return this.#list('/dead-letters', page, ({ sequence }: FiledDeadLetter) => sequence);
   }
 
@@ -184,9 +189,13 @@ export class ApiOperations implements Operations {
     return { letter, bytes: gone ?? Buffer.from(base64, 'base64') };
   }
 
-  async replayDeadLetter({ id, sequence: revision }: FiledDeadLetter): Promise<string> {
-    const path = `/dead-letters/${segment(id)}/replay`;
-    return ((await this.#ask('POST', path, { body: {}, revision })).json as { subject: string }).subject;
+  async replayDeadLetter({ id, sequence: revision }: FiledDeadLetter, waitMs = 0): Promise<Replayed> {
+    const path = `/dead-letters/${segment(id)}/replay${queryOf({ wait: Math.ceil(waitMs / 1_000) })}`;
+    const { id: _, ...replayed } = (await this.#ask('POST', path, { body: {}, revision }))
+      .json as Replayed & {
+      id: string;
+    };
+    return replayed;
   }
 
   async purgeDeadLetter({ id, sequence: revision }: FiledDeadLetter): Promise<void> {
@@ -200,13 +209,7 @@ export class ApiOperations implements Operations {
   // ---- Requests ----
 
   /** One page, or all pages one after the other. */
-  async #list<T>(
-    path: string,
-    page:
-      | { after?: string | number | undefined; limit?: number | undefined; search?: string | undefined }
-      | undefined,
-    nameOf: (one: T) => string | number,
-  ): Promise<T[]> {
+  async #list<T>(path: string, page: Page | undefined, nameOf: (one: T) => string | number): Promise<T[]> {
     const all: T[] = [];
     const { limit = page ? undefined : PAGE, ...rest } = page ?? {};
     for (let after = page?.after; ; ) {

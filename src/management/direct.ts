@@ -17,9 +17,10 @@ import {
   BytesGoneError,
   DeadLetterBox,
   type FiledDeadLetter,
+  type LetterPage,
   type SequencePage,
 } from './dead-letters/box.ts';
-import { Replay } from './dead-letters/replay.ts';
+import { Replay, type Replayed } from './dead-letters/replay.ts';
 import { deleteProject, LeftoverDeleted } from './delete-project.ts';
 import { OperationError } from './failure.ts';
 import type {
@@ -249,7 +250,7 @@ export class DirectOperations implements Operations {
 
   // ---- Dead letters ----
 
-  async listDeadLetters(page?: SequencePage): Promise<FiledDeadLetter[]> {
+  async listDeadLetters(page?: LetterPage): Promise<FiledDeadLetter[]> {
     return (await this.#box()).list(page);
   }
 
@@ -267,10 +268,10 @@ export class DirectOperations implements Operations {
     return { letter, bytes };
   }
 
-  async replayDeadLetter(letter: FiledDeadLetter): Promise<string> {
+  async replayDeadLetter(letter: FiledDeadLetter, waitMs = 0): Promise<Replayed> {
     const { connections, shards, log } = this.#parts;
     const link = await connections.nats();
-    return new Replay({ link, box: await this.#box(), shards, clock, log }).run(letter);
+    return new Replay({ link, box: await this.#box(), shards, clock, log }).run(letter, waitMs);
   }
 
   async purgeDeadLetter(letter: FiledDeadLetter): Promise<void> {

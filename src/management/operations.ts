@@ -4,7 +4,8 @@
  * API of an ingest.
  */
 import type { RecordedChange } from '../projects/audit-change.ts';
-import type { FiledDeadLetter, SequencePage } from './dead-letters/box.ts';
+import type { FiledDeadLetter, LetterPage, SequencePage } from './dead-letters/box.ts';
+import type { Replayed } from './dead-letters/replay.ts';
 import type {
   KeyChanges,
   KeyJson,
@@ -79,11 +80,11 @@ export interface Operations {
   listHeartbeats(page?: NamePage): Promise<HeartbeatJson[]>;
   deleteHeartbeat(token: string): Promise<void>;
   /** Oldest first; without a page all. */
-  listDeadLetters(page?: SequencePage): Promise<FiledDeadLetter[]>;
+  listDeadLetters(page?: LetterPage): Promise<FiledDeadLetter[]>;
   findDeadLetter(id: string): Promise<FiledDeadLetter>;
   getDeadLetter(id: string): Promise<DeadLetterDetail>;
-  /** Sends it as it was read to the processor, and removes it. @returns the subject it went to */
-  replayDeadLetter(letter: FiledDeadLetter): Promise<string>;
+  /** Sends it as it was read to the processor, removes it, and waits for what becomes of it. */
+  replayDeadLetter(letter: FiledDeadLetter, waitMs?: number): Promise<Replayed>;
   /** Removes it as it was read: what was filed again under its id since stays. */
   purgeDeadLetter(letter: FiledDeadLetter): Promise<void>;
 }

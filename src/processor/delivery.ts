@@ -5,6 +5,7 @@
 import type { Msg } from '@nats-io/transport-node';
 import { assert } from '../lib/assert.ts';
 import { BROKER_REPLY_MS_MAX } from '../limits.ts';
+import { type ReplayFacts, replayFacts } from '../stream/dead-letter-format.ts';
 import { TRACE_HEADER } from '../stream/frame.ts';
 import type { NatsLink } from '../stream/nats.ts';
 
@@ -30,6 +31,8 @@ export class Delivery {
   readonly frameId: string;
   /** Of sampled entries, as stream/frame.ts says. */
   readonly traces: readonly string[];
+  /** Of a dead letter that somebody replayed. */
+  readonly replay: ReplayFacts | undefined;
 
   /**
    * `$JS.ACK[.<domain>.<account>].<stream>.<consumer>.<delivered>.<stream seq>.<consumer
@@ -48,6 +51,7 @@ export class Delivery {
     this.sequence = Number(tokens[at + 3]);
     this.storedAt = Math.floor(Number(tokens[at + 5]) / NANOS_PER_MS);
     this.frameId = msg.headers?.get('Nats-Msg-Id') || `${this.stream}:${this.sequence}`;
+    this.replay = replayFacts(msg.headers);
     this.traces = msg.headers?.has(TRACE_HEADER) ? msg.headers.values(TRACE_HEADER) : NO_TRACES;
   }
 

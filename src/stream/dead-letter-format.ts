@@ -44,6 +44,10 @@ export type DeadLetterFacts = {
   type?: string;
   /** Unix milliseconds. */
   receivedAt?: number;
+  /** How often it was replayed before it was filed again; absent: never. */
+  attempts?: number;
+  /** When it was filed for the first time, RFC 3339, where it was replayed since. */
+  firstFiledAt?: string;
 };
 
 export type DeadLetter = DeadLetterFacts & {
@@ -67,6 +71,8 @@ export const FACT_HEADERS = {
   eventId: 'Sluice-Event',
   type: 'Sluice-Type',
   receivedAt: 'Sluice-Received-At',
+  attempts: 'Sluice-Attempts',
+  firstFiledAt: 'Sluice-First-Filed',
 } as const satisfies Record<keyof DeadLetterFacts, string>;
 export const PARTS_HEADER = 'Sluice-Parts';
 export const BODY_BYTES_HEADER = 'Sluice-Body-Bytes';
@@ -111,3 +117,17 @@ export const letterSubject = (letter: DeadLetterFacts): string =>
  */
 export const replayFrameId = (id: string): string => `replay.${id}`;
 export const isReplayed = (frameId: string): boolean => frameId.startsWith('replay.');
+
+/** Facts that a replay hands on in the headers of its frame, for the case that it is filed again. */
+export type ReplayFacts = { attempts: number; firstFiledAt: string };
+export const replayHeaders = ({ attempts, firstFiledAt }: ReplayFacts): Record<string, string> => ({
+  [FACT_HEADERS.attempts]: `${attempts}`,
+  [FACT_HEADERS.firstFiledAt]: firstFiledAt,
+});
+export const replayFacts = (from: MsgHdrs | undefined): ReplayFacts | undefined =>
+  from?.has(FACT_HEADERS.attempts)
+    ? {
+        attempts: Number(from.get(FACT_HEADERS.attempts)),
+        firstFiledAt: from.get(FACT_HEADERS.firstFiledAt),
+      }
+    : undefined;

@@ -49,11 +49,17 @@ export function fillRecord(messageHeaders: MsgHdrs, subject: string, dataBytes: 
   return messageHeaders;
 }
 
-type Message = { subject: string; data: Uint8Array; traces?: readonly string[] | undefined };
+type Message = {
+  subject: string;
+  data: Uint8Array;
+  traces?: readonly string[] | undefined;
+  further?: Readonly<Record<string, string>>;
+};
 
-/** The headers of a message that has an id, and perhaps traces. */
-export function recordHeaders(msgId: string, { subject, data, traces }: Message): MsgHdrs {
+/** The headers of a message that has an id, and perhaps traces and further headers. */
+export function recordHeaders(msgId: string, { subject, data, traces, further = {} }: Message): MsgHdrs {
   const messageHeaders = headers();
+  for (const name in further) messageHeaders.set(name, `${further[name]}`);
   messageHeaders.set('Nats-Msg-Id', msgId);
   if (traces) for (const line of traces) messageHeaders.append(TRACE_HEADER, line);
   return fillRecord(messageHeaders, subject, data.length);

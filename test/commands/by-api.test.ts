@@ -145,7 +145,7 @@ it('dead letters are listed, shown, replayed and purged', async () => {
   await same('dead-letters', 'list');
   await same('dead-letters', 'list', '--json');
   for (const flags of [[], ['--json'], ['--raw']]) await same('dead-letters', 'show', first, ...flags);
-  const replayed = await byApi(['dead-letters', 'replay', first]);
+  const replayed = await byApi(['dead-letters', 'replay', first, '--wait', '0']);
   expect(replayed).toEqual({ status: 0, out: `Replayed ${first} to sluice.events.0.\n`, err: '' });
   expect((await byApi(['dead-letters', 'purge', second])).out).toBe('Purged 1 dead letter.\n');
   expect((await byApi(['dead-letters', 'purge', '--all'])).out).toBe('Purged 1 dead letter.\n');

@@ -172,7 +172,8 @@ export class Harness {
 
   /** @returns the subject that it went to */
   async replay(letter: FiledDeadLetter): Promise<string> {
-    return new Replay({ link: this.link, box: await this.letters(), shards: 1, clock, log }).run(letter);
+    const replay = new Replay({ link: this.link, box: await this.letters(), shards: 1, clock, log });
+    return (await replay.run(letter)).subject;
   }
 
   letters(): Promise<DeadLetterBox> {

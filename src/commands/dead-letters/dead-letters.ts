@@ -1,14 +1,26 @@
 import { Command, InvalidArgumentError } from 'commander';
-import type { FiledDeadLetter } from '../../management/dead-letters/box.ts';
+import type { FiledDeadLetter, LetterFilter } from '../../management/dead-letters/box.ts';
 import { letterJson } from '../../management/dead-letters/letter-json.ts';
-import { entryOf } from '../../management/dead-letters/replay.ts';
+import { entryOf, type Replayed } from '../../management/dead-letters/replay.ts';
 import { faultOf, reasonOf } from '../../management/failure.ts';
 import type { Operations } from '../../management/operations.ts';
 import { printJson, printLine } from '../print.ts';
+import { integerIn, parseProjectId } from '../project/fields.ts';
+import { parsePast } from '../project/keys.ts';
 import { type ApiFlags, CommandError, UsageError, withApi, withOperations } from '../session.ts';
 import { factsText, lettersText, letterText, rawBytes } from './text.ts';
 
-type Chosen = ApiFlags & { all?: boolean };
+type Filters = ApiFlags & LetterFilter & { json?: boolean };
+type Chosen = Filters & { all?: boolean };
+type ReplayFlags = Chosen & { wait: number };
+
+/** Longest wait for the processor, for all dead letters together. */
+const WAIT_SECONDS_MAX = 60;
+const WAIT_SECONDS = 10;
+const REPLAYS_AT_ONCE = 8;
+
+const filterOf = ({ project, reason, since, before }: LetterFilter): LetterFilter =>
+  Object.fromEntries(Object.entries({ project, reason, since, before }).filter(([, value]) => value));
 
 function parseId(text: string, before: string[] | undefined): string[] {
   if (!/^[0-9a-f]{32}$/.test(text))
@@ -16,9 +28,9 @@ function parseId(text: string, before: string[] | undefined): string[] {
   return [...(before ?? []), text];
 }
 
-async function list(flags: ApiFlags & { json?: boolean }): Promise<void> {
+async function list(flags: Filters): Promise<void> {
   await withOperations(flags, async (operations) => {
-    const letters = await operations.listDeadLetters();
+    const letters = await operations.listDeadLetters(wanted(flags));
     if (flags.json) printJson(letters);
     else printLine(letters.length > 0 ? lettersText(letters) : 'There are no dead letters.');
   });
@@ -41,31 +53,74 @@ async function show([id]: string[], flags: ApiFlags & { json?: boolean; raw?: bo
   });
 }
 
+/** Undefined without a filter. */
+function wanted(flags: LetterFilter): LetterFilter | undefined {
+  const filter = filterOf(flags);
+  return Object.keys(filter).length > 0 ? filter : undefined;
+}
+
 /** The dead letters that the command line names, each looked up before anything is done. */
 async function chosen(
   operations: Operations,
   ids: readonly string[],
-  { all }: Chosen,
+  flags: Chosen,
 ): Promise<FiledDeadLetter[]> {
-  if ((all === true) === ids.length > 0) throw new UsageError('Name dead letters, or say --all.');
-  if (all) return operations.listDeadLetters();
+  const isFiltered = wanted(flags) !== undefined;
+  if ((flags.all === true || isFiltered) === ids.length > 0)
+    throw new UsageError(
+      'Name dead letters, say which by --project, --reason, --since or --before, or say --all.',
+    );
+  if (ids.length === 0) return operations.listDeadLetters(wanted(flags));
   return Promise.all(ids.map((id) => operations.findDeadLetter(id)));
 }
 
-async function replay(ids: string[] = [], flags: Chosen = {}): Promise<void> {
+type Outcome = { id: string } & (Replayed | { became: 'not replayed'; reason: string });
+
+/** Several at once; one that fails does not stop those behind it. */
+async function replayAll(
+  operations: Operations,
+  letters: readonly FiledDeadLetter[],
+  waitMs: number,
+): Promise<Outcome[]> {
+  const end = performance.now() + waitMs;
+  const outcomes: Outcome[] = [];
+  const queue = letters.entries();
+  const replayNext = async (): Promise<void> => {
+    for (const [at, letter] of queue) {
+      const msLeft = Math.max(0, end - performance.now());
+      const replayed = await operations.replayDeadLetter(letter, msLeft).catch((error: unknown) => {
+        if (faultOf(error) === 'bug') throw error;
+        return { became: 'not replayed', reason: reasonOf(error) } as const;
+      });
+      outcomes[at] = { id: letter.id, ...replayed };
+    }
+  };
+  await Promise.all(Array.from({ length: REPLAYS_AT_ONCE }, replayNext));
+  return outcomes;
+}
+
+function replayedText(outcome: Outcome, { wait }: ReplayFlags): string[] {
+  if (outcome.became === 'not replayed') return [];
+  const became = { stored: ', stored', 'filed again': ', filed again', waiting: ', still waiting there' };
+  const end = wait === 0 && outcome.became === 'waiting' ? '' : became[outcome.became];
+  return [`Replayed ${outcome.id} to ${outcome.subject}${end}.`];
+}
+
+/** Why the replay of a dead letter was in vain. */
+function failureOf(outcome: Outcome): string[] {
+  if (outcome.became === 'not replayed') return [outcome.reason];
+  if (outcome.became !== 'filed again') return [];
+  return [`Dead letter ${outcome.id} was filed again, as ${outcome.again}: ${outcome.reason}`];
+}
+
+async function replay(ids: string[] = [], flags: ReplayFlags = { wait: WAIT_SECONDS }): Promise<void> {
   await withOperations(flags, async (operations) => {
     const letters = await chosen(operations, ids, flags);
-    const failures: string[] = [];
-    for (const letter of letters) {
-      try {
-        printLine(`Replayed ${letter.id} to ${await operations.replayDeadLetter(letter)}.`);
-      } catch (error) {
-        // One that fails does not stop those behind it.
-        if (faultOf(error) === 'bug') throw error;
-        failures.push(reasonOf(error));
-      }
-    }
-    if (letters.length === 0) printLine('There are no dead letters.');
+    const outcomes = await replayAll(operations, letters, flags.wait * 1_000);
+    if (flags.json) printJson(outcomes);
+    else if (letters.length === 0) printLine('There are no dead letters.');
+    else for (const line of outcomes.flatMap((one) => replayedText(one, flags))) printLine(line);
+    const failures = outcomes.flatMap(failureOf);
     if (letters.length > 1 && failures.length > 0)
       failures.push(`${failures.length} of ${letters.length} dead letters were not replayed`);
     if (failures.length > 0) throw new CommandError(failures.join('\n'));
@@ -76,13 +131,27 @@ async function purge(ids: string[] = [], flags: Chosen = {}): Promise<void> {
   await withOperations(flags, async (operations) => {
     const letters = await chosen(operations, ids, flags);
     for (const letter of letters) await operations.purgeDeadLetter(letter);
-    printLine(`Purged ${letters.length} dead letter${letters.length === 1 ? '' : 's'}.`);
+    if (flags.json) printJson({ purged: letters.map(({ id }) => id) });
+    else printLine(`Purged ${letters.length} dead letter${letters.length === 1 ? '' : 's'}.`);
   });
 }
 
+/** Adds the flags that say which dead letters. */
+const withFilters = (command: Command): Command =>
+  command
+    .option('--project <id>', 'only of this project', parseProjectId)
+    .option('--reason <text>', 'only with this text in the reason')
+    .option(
+      '--since <when>',
+      'only filed since then: a duration ago such as 2h, a date (UTC), or RFC 3339',
+      parsePast,
+    )
+    .option('--before <when>', 'only filed before', parsePast)
+    .option('--json', 'print JSON');
+
 export function deadLettersCommand(): Command {
   const command = new Command('dead-letters').description('items that the processor could not store');
-  command.command('list').description('print all, oldest first').option('--json', 'print JSON').action(list);
+  withFilters(command.command('list').description('print all, oldest first')).action(list);
   command
     .command('show')
     .description('print one with its bytes')
@@ -90,14 +159,18 @@ export function deadLettersCommand(): Command {
     .option('--json', 'print JSON; what is not text is in base64')
     .option('--raw', 'write the bytes alone: the payload of an item, else the body as it is kept')
     .action(show);
-  command
-    .command('replay')
-    .description('send them to the processor again, and remove them here')
+  withFilters(command.command('replay'))
+    .description('send them to the processor again, remove them here, and say what became of each')
     .argument('[ids...]', 'as list prints them', parseId)
     .option('--all', 'every dead letter')
+    .option(
+      '--wait <seconds>',
+      'how long to wait for the processor',
+      integerIn(0, WAIT_SECONDS_MAX),
+      WAIT_SECONDS,
+    )
     .action(replay);
-  command
-    .command('purge')
+  withFilters(command.command('purge'))
     .description('remove them for good')
     .argument('[ids...]', 'as list prints them', parseId)
     .option('--all', 'every dead letter')

@@ -42,6 +42,8 @@ export function factsText(letter: FiledDeadLetter): string {
   return record([
     ['id', letter.id],
     ['filed', letter.filedAt],
+    ['first filed', letter.firstFiledAt],
+    ['replayed', letter.attempts && `${letter.attempts} times`],
     ['reason', letter.reason],
     ['kind', letter.kind],
     ['type', letter.type],

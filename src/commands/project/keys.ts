@@ -39,6 +39,13 @@ function parseExpiry(text: string): string {
   return at > now ? new Date(at).toISOString() : refuse('It has passed already.');
 }
 
+/** A duration ago, or the moment at which a date (UTC) begins. @returns RFC 3339 */
+export function parsePast(text: string): string {
+  const at = DURATION.test(text) ? systemClock.now() - parseDuration(text) : parseDate(text);
+  if (Number.isNaN(at)) return refuse('It is a duration such as 2h, a date (2027-01-31), or RFC 3339.');
+  return new Date(at).toISOString();
+}
+
 const parseLabel = (text: string): string =>
   text.length >= 1 && text.length <= LABEL_CHARS_MAX
     ? text

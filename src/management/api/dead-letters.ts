@@ -3,15 +3,24 @@ import { z } from 'zod';
 import type { FiledDeadLetter } from '../dead-letters/box.ts';
 import { letterJson } from '../dead-letters/letter-json.ts';
 import { type Asked, operation, revisionOf, tagged } from './operation.ts';
-import { noQuery, pageAnswer, sequencePage } from './page.ts';
+import { integerIn, noQuery, pageAnswer, sequencePage } from './page.ts';
 import { ProblemError } from './problem.ts';
 
-export const deadLetters = operation({ query: sequencePage }, async ({ operations, query }) =>
-  pageAnswer<FiledDeadLetter>(
-    { path: '/v1/dead-letters', limit: query.limit, nameOf: ({ sequence }) => sequence },
+const FILTER_CHARS_MAX = 200;
+/** How long an answer may wait for the processor. */
+const WAIT_SECONDS_MAX = 60;
+
+const text = z.string().min(1).max(FILTER_CHARS_MAX).optional();
+const moment = z.iso.datetime().optional();
+const letterPage = sequencePage.extend({ project: text, reason: text, since: moment, before: moment });
+
+export const deadLetters = operation({ query: letterPage }, async ({ operations, query }) => {
+  const { limit, after: _after, ...filter } = query;
+  return pageAnswer<FiledDeadLetter>(
+    { path: '/v1/dead-letters', limit, nameOf: ({ sequence }) => sequence, query: filter },
     await operations.listDeadLetters(query),
-  ),
-);
+  );
+});
 
 export const deadLetter = operation({ query: noQuery }, async ({ operations, path }) => {
   const detail = await operations.getDeadLetter(`${path.id}`);
@@ -26,9 +35,12 @@ async function matching({ operations, path, ifMatch }: Asked<unknown, unknown>):
   throw new ProblemError('stale', `Dead letter ${letter.id} was filed anew.`);
 }
 
-export const replayLetter = operation({ query: noQuery, body: z.strictObject({}) }, async (asked) => {
+const waiting = z.strictObject({ wait: integerIn(0, WAIT_SECONDS_MAX).default(0) });
+
+export const replayLetter = operation({ query: waiting, body: z.strictObject({}) }, async (asked) => {
   const letter = await matching(asked);
-  return { json: { id: letter.id, subject: await asked.operations.replayDeadLetter(letter) } };
+  const replayed = await asked.operations.replayDeadLetter(letter, asked.query.wait * 1_000);
+  return { json: { id: letter.id, ...replayed } };
 });
 
 export const purgeLetter = operation({ query: noQuery }, async (asked) => {

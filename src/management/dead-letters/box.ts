@@ -46,6 +46,23 @@ const MANIFESTS = [`${DEAD_LETTERS_SUBJECT}.*`, `${DEAD_LETTERS_SUBJECT}.*.*`] a
 
 export type SequencePage = { after?: number; limit?: number };
 
+/** Which dead letters are wanted: all of them, unless a field says more. */
+export type LetterFilter = {
+  project?: string | undefined;
+  /** A text in the reason. */
+  reason?: string | undefined;
+  /** Filed at this moment or later, and before that one; RFC 3339. */
+  since?: string | undefined;
+  before?: string | undefined;
+};
+export type LetterPage = SequencePage & LetterFilter;
+
+const isWanted = (letter: FiledDeadLetter, { project, reason, since, before }: LetterFilter): boolean =>
+  (project === undefined || letter.projectId === project) &&
+  (reason === undefined || letter.reason.includes(reason)) &&
+  (since === undefined || Date.parse(letter.filedAt) >= Date.parse(since)) &&
+  (before === undefined || Date.parse(letter.filedAt) < Date.parse(before));
+
 /** The bytes of a dead letter are not all there; its record is. */
 export class BytesGoneError extends OperationError {
   override name = 'BytesGoneError';
@@ -69,14 +86,17 @@ export class DeadLetterBox {
   }
 
   /** At most `limit` behind the sequence `after`, oldest first; reads headers, not bodies. */
-  async list({ after = 0, limit = Number.POSITIVE_INFINITY }: SequencePage = {}): Promise<FiledDeadLetter[]> {
+  async list(page: LetterPage = {}): Promise<FiledDeadLetter[]> {
+    const { after = 0, limit = Number.POSITIVE_INFINITY } = page;
     const letters: FiledDeadLetter[] = [];
     for (const filter of MANIFESTS) {
       let found = 0;
       for await (const message of deadLetterHeaders(this.#link, filter, after + 1)) {
         const { subject, headers, seq, info } = message;
         if (!headers?.get(FACT_HEADERS.kind)) continue;
-        letters.push(filed({ subject, headers, sequence: seq, storedAt: info.timestampNanos / 1e6 }));
+        const letter = filed({ subject, headers, sequence: seq, storedAt: info.timestampNanos / 1e6 });
+        if (!isWanted(letter, page)) continue;
+        letters.push(letter);
         if (++found >= limit) break;
       }
     }
@@ -164,6 +184,8 @@ function filed({ subject, headers, sequence, storedAt }: Message): FiledDeadLett
     ...optional('eventId', text(FACT_HEADERS.eventId)),
     ...optional('type', text(FACT_HEADERS.type)),
     ...optional('receivedAt', number(FACT_HEADERS.receivedAt)),
+    ...optional('attempts', number(FACT_HEADERS.attempts)),
+    ...optional('firstFiledAt', text(FACT_HEADERS.firstFiledAt)),
     sequence,
     filedUnder: subject,
     parts: number(PARTS_HEADER) ?? 0,

@@ -8,10 +8,11 @@
  * interrupted between publishing and removing the dead letter and comes again, as long as the sink
  * knows frames (ndjson ten minutes, PostgreSQL a day).
  */
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Clock } from '../../lib/clock.ts';
 import type { Log } from '../../lib/log.ts';
 import { FRAME_BYTES_MAX, REPLAY_MS_MAX } from '../../limits.ts';
-import { replayFrameId } from '../../stream/dead-letter-format.ts';
+import { replayFrameId, replayHeaders } from '../../stream/dead-letter-format.ts';
 import {
   decodeFrame,
   type Entry,
@@ -24,9 +25,23 @@ import type { NatsLink } from '../../stream/nats.ts';
 import { isLost, readParts, sourceOf, splitEntry, writeParts } from '../../stream/parts.ts';
 import { Sender } from '../../stream/publish/sender.ts';
 import { recordHeaders } from '../../stream/record-size.ts';
-import { subjectAmong } from '../../stream/topology.ts';
+import { DEAD_LETTERS_STREAM, subjectAmong } from '../../stream/topology.ts';
 import { OperationError, reasonOf } from '../failure.ts';
 import type { DeadLetterBox, FiledDeadLetter } from './box.ts';
+
+/** Between two looks whether a frame has left its stream. */
+const LOOK_MS = 100;
+
+/**
+ * Subject that a dead letter went to, and what became of it there. `again` is the id under which it
+ * was filed again.
+ */
+export type Replayed = {
+  subject: string;
+  became: 'stored' | 'filed again' | 'waiting';
+  again?: string;
+  reason?: string;
+};
 
 type ReplayParts = { link: NatsLink; box: DeadLetterBox; shards: number; clock: Clock; log: Log };
 
@@ -48,16 +63,20 @@ export class Replay {
   }
 
   /**
-   * Publishes the dead letter and, once JetStream has it, removes it. @returns the subject that it
-   * went to. @throws OperationError
+   * Publishes the dead letter and, once JetStream has it, removes it. Then it waits for the
+   * processor. @throws OperationError
    */
-  async run(letter: FiledDeadLetter): Promise<string> {
+  async run(letter: FiledDeadLetter, waitMs = 0): Promise<Replayed> {
+    const { streams } = await this.#parts.link.manager();
+    const { last_seq: since } = (await streams.info(DEAD_LETTERS_STREAM)).state;
     const { box, link, shards } = this.#parts;
     const subject = subjectAmong(letter.subject, shards);
     const body = (await box.bytesOf(letter)).subarray(0, letter.bodyBytes);
     const frame = letter.kind === 'frame' ? body : encodeFrame([await this.#entryBytes(letter, body)]);
     const msgId = letter.kind === 'frame' ? letter.frameId : replayFrameId(letter.id);
-    const headers = recordHeaders(msgId, { subject, data: frame });
+    const { attempts = 0, firstFiledAt = letter.filedAt } = letter;
+    const further = replayHeaders({ attempts: attempts + 1, firstFiledAt });
+    const headers = recordHeaders(msgId, { subject, data: frame, further });
     const ack = await link.js.publish(subject, frame, { headers }).catch((error: unknown) => {
       throw new OperationError(
         'unavailable',
@@ -75,7 +94,28 @@ export class Replay {
         `Dead letter ${letter.id} was replayed and could not be removed: ${reasonOf(error)}. Purge it: if it is replayed again later, it may be stored twice.`,
       );
     });
-    return subject;
+    const frameId = letter.kind === 'frame' ? letter.frameId : msgId;
+    return { subject, ...(await this.#became(ack, { frameId, since }, waitMs)) };
+  }
+
+  /**
+   * What the processor made of a frame. A frame that is done leaves its stream, after what cannot
+   * be stored of it was filed.
+   */
+  async #became(
+    { stream, seq }: { stream: string; seq: number },
+    { frameId, since }: { frameId: string; since: number },
+    waitMs: number,
+  ): Promise<Omit<Replayed, 'subject'>> {
+    const { link, box, clock } = this.#parts;
+    const { streams } = await link.manager();
+    const end = clock.monotonic() + waitMs;
+    while ((await streams.getMessage(stream, { seq })) !== null) {
+      if (clock.monotonic() >= end) return { became: 'waiting' };
+      await sleep(LOOK_MS);
+    }
+    const again = (await box.list({ after: since })).find((one) => one.frameId === frameId);
+    return again ? { became: 'filed again', again: again.id, reason: again.reason } : { became: 'stored' };
   }
 
   /**

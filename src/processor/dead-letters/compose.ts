@@ -15,7 +15,11 @@ import type { Delivery } from '../delivery.ts';
 export type Place = { delivery: Delivery; index: number };
 
 /** A whole frame that no code could read, or was to read. */
-export const frameDeadLetter = ({ subject, frameId, data }: Delivery, reason: string): DeadLetter => ({
+export const frameDeadLetter = (
+  { subject, frameId, data, replay }: Delivery,
+  reason: string,
+): DeadLetter => ({
+  ...replay,
   kind: 'frame',
   reason,
   subject,
@@ -24,6 +28,7 @@ export const frameDeadLetter = ({ subject, frameId, data }: Delivery, reason: st
 });
 
 export const entryFacts = ({ delivery, index }: Place, reason: string): DeadLetterFacts => ({
+  ...delivery.replay,
   kind: 'entry',
   reason,
   subject: delivery.subject,

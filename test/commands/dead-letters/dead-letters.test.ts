@@ -33,11 +33,14 @@ afterAll(async () => {
   await server?.close();
 });
 
-const sluice = (...args: string[]): Promise<Ran> =>
-  runCommand(['dead-letters', ...args], {
+/** No processor runs that a replay could wait for. */
+const sluice = (...args: string[]): Promise<Ran> => {
+  const words = ['dead-letters', ...args, ...(args[0] === 'replay' ? ['--wait', '0'] : [])];
+  return runCommand(words, {
     SLUICE_NATS_URL: server.url,
     SLUICE_REDIS_URL: 'redis://127.0.0.1:1',
   });
+};
 const json = async <T>(...args: string[]): Promise<T> => {
   const ran = await sluice(...args, '--json');
   expect(ran).toMatchObject({ status: 0, err: '' });
@@ -258,6 +261,16 @@ describe('dead-letters replay', () => {
       ok: true,
       entry: { ...uncounted, items: [expect.objectContaining({ index: 2 })] },
     });
+    expect(await filedIds()).toEqual([]);
+  });
+
+  it('takes those that a filter names, and says what became of them as JSON; so does purge', async () => {
+    const id = await fileItem(Buffer.from('{}'));
+    const other = await file({ frameId: 'boot.9', reason: 'another' });
+    expect(await json('replay', '--reason', 'no such reason')).toEqual([]);
+    expect(await json('replay', '--project', '7')).toEqual([{ id, subject: SUBJECT, became: 'waiting' }]);
+    expect((await sluice('replay')).err).toContain('--project, --reason');
+    expect(await json('purge', '--since', '1h', '--reason', 'another')).toEqual({ purged: [other] });
     expect(await filedIds()).toEqual([]);
   });
 

@@ -485,7 +485,7 @@ it('shows, replays and purges dead letters as they were read', async () => {
   expect((await ask('POST', REPLAY, { url: named(REPLAY, first), headers })).status).toBe(412);
   expect((await ask('DELETE', LETTER, { url: named(LETTER, first), headers })).status).toBe(412);
   const replayed = await ask('POST', REPLAY, { url: named(REPLAY, first) });
-  expect(json(replayed)).toEqual({ id: first, subject: 'sluice.events.0' });
+  expect(json(replayed)).toEqual({ id: first, subject: 'sluice.events.0', became: 'waiting' });
   await fileLetter('boot.1');
   const fresh = await ask('POST', REPLAY, { url: named(REPLAY, first) });
   expect([fresh.status, json(fresh).detail]).toEqual([409, expect.stringContaining('too fresh')]);
