@@ -46,7 +46,9 @@ export type Config = Readonly<{
   adminPort: number | undefined;
   /** `token` or `label=token`. */
   adminTokens: readonly string[];
-  /** More of them, one a line. */
+  /** Such that may look, and change nothing. */
+  viewerTokens: readonly string[];
+  /** More admin tokens, one a line. */
   adminTokenFile: string | undefined;
   /** Base of the DSNs that commands print, without a final slash. */
   publicUrl: string;
@@ -85,6 +87,20 @@ export class ConfigError extends Error {
   override name = 'ConfigError';
 }
 
+/** Each alone or as `label=token`. */
+const tokens = z
+  .string()
+  .transform((text) => text.split(',').map((entry) => entry.trim()))
+  .refine(
+    (entries) => entries.every((entry) => /^[!-~]+$/.test(entry)),
+    'must be one or several (comma-separated) tokens of visible ASCII characters, each with label= before it or not',
+  )
+  .refine((entries) => !entries.some(isLabelAlone), 'has a label without its token')
+  .refine(
+    (entries) => !entries.some((entry) => entry !== '' && isShortToken(entry) && !isLabelAlone(entry)),
+    `has a token of fewer than ${ADMIN_TOKEN_CHARS_MIN} characters (openssl rand -hex 32 makes one)`,
+  )
+  .default([]);
 const integer = (min: number, max: number) =>
   z
     .string()
@@ -208,19 +224,8 @@ const schema = z.strictObject({
     )
     .default([]),
   SLUICE_ADMIN_PORT: port.optional(),
-  SLUICE_ADMIN_TOKEN: z
-    .string()
-    .transform((text) => text.split(',').map((entry) => entry.trim()))
-    .refine(
-      (entries) => entries.every((entry) => /^[!-~]+$/.test(entry)),
-      'must be one or several (comma-separated) tokens of visible ASCII characters, each with label= before it or not',
-    )
-    .refine((entries) => !entries.some(isLabelAlone), 'has a label without its token')
-    .refine(
-      (entries) => !entries.some((entry) => entry !== '' && isShortToken(entry) && !isLabelAlone(entry)),
-      `has a token of fewer than ${ADMIN_TOKEN_CHARS_MIN} characters (openssl rand -hex 32 makes one)`,
-    )
-    .default([]),
+  SLUICE_ADMIN_TOKEN: tokens,
+  SLUICE_VIEWER_TOKEN: tokens,
   SLUICE_ADMIN_TOKEN_FILE: z
     .string()
     .refine((path) => fileText(path), 'must be a file that can be read and holds a token in each line')
@@ -367,6 +372,7 @@ export function loadConfig(
     adminNames: s.SLUICE_ADMIN_NAMES,
     adminPort: s.SLUICE_ADMIN_PORT,
     adminTokens: s.SLUICE_ADMIN_TOKEN,
+    viewerTokens: s.SLUICE_VIEWER_TOKEN,
     adminTokenFile: s.SLUICE_ADMIN_TOKEN_FILE,
     publicUrl: s.SLUICE_PUBLIC_URL ?? `http://localhost:${s.SLUICE_PORT}`,
     workers,

@@ -130,7 +130,12 @@ export async function runIngest(
     log,
     onRequests,
   });
-  const tokens = new AdminTokens({ entries: config.adminTokens, file: config.adminTokenFile, log });
+  const tokens = new AdminTokens({
+    entries: config.adminTokens,
+    viewers: config.viewerTokens,
+    file: config.adminTokenFile,
+    log,
+  });
   const connections = connectionsOf(config, log);
   const figures = new ProcessFigures();
   const servers = new ServerFigures(config, connections);

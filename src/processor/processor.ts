@@ -99,8 +99,8 @@ class Processor implements RunningProcessor {
     this.#log = log;
     this.#clock = clock;
     this.#onBug = onBug;
-    const { adminTokens: entries, adminTokenFile: file } = config;
-    this.#tokens = new AdminTokens({ entries, file, log });
+    const { adminTokens: entries, viewerTokens: viewers, adminTokenFile: file } = config;
+    this.#tokens = new AdminTokens({ entries, viewers, file, log });
   }
 
   async start(given: Sink | undefined): Promise<void> {

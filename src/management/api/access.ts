@@ -11,7 +11,7 @@
 import type { IncomingMessage } from 'node:http';
 import { isIP } from 'node:net';
 import { ProblemError } from './problem.ts';
-import type { AdminTokens } from './tokens.ts';
+import type { AdminTokens, Holder } from './tokens.ts';
 
 type AccessParts = {
   /** Address that the admin port is bound to. */
@@ -65,8 +65,8 @@ export class Access {
     this.#isLocal = isLoopback(host);
   }
 
-  /** @returns who asks, for the audit. @throws ProblemError */
-  ofApi(req: IncomingMessage): string {
+  /** @returns who asks. @throws ProblemError */
+  ofApi(req: IncomingMessage): Holder {
     if (this.#tokens.isSet) return this.#byToken(req);
     return this.#open(req);
   }
@@ -95,28 +95,28 @@ export class Access {
     );
   }
 
-  #byToken(req: IncomingMessage): string {
+  #byToken(req: IncomingMessage): Holder {
     this.#refuseForeignHost(req);
     const token = bearerOf(req);
-    const label = token === undefined ? undefined : this.#tokens.labelOf(token);
-    if (label !== undefined) return label;
+    const holder = token === undefined ? undefined : this.#tokens.holderOf(token);
+    if (holder) return holder;
     const headers = {
       'WWW-Authenticate': `Bearer realm="sluice"${token === undefined ? '' : ', error="invalid_token"'}`,
     };
     const detail =
       token === undefined
         ? 'Send a token of SLUICE_ADMIN_TOKEN as Authorization: Bearer <token>.'
-        : 'This token is none of SLUICE_ADMIN_TOKEN and SLUICE_ADMIN_TOKEN_FILE.';
+        : 'This token is none of SLUICE_ADMIN_TOKEN, SLUICE_ADMIN_TOKEN_FILE and SLUICE_VIEWER_TOKEN.';
     throw new ProblemError('unauthorized', detail, { headers });
   }
 
-  #open(req: IncomingMessage): string {
+  #open(req: IncomingMessage): Holder {
     if (!this.#isLocal)
       throw new ProblemError(
         'forbidden',
         'The admin port is not bound to loopback: set SLUICE_ADMIN_TOKEN or SLUICE_ADMIN_TOKEN_FILE, and send the token as Authorization: Bearer <token>.',
       );
     refuseFarHost(req);
-    return LOOPBACK;
+    return { by: LOOPBACK, role: 'editor' };
   }
 }

@@ -61,15 +61,19 @@ export class ManagementApi {
   }
 
   async #answer(req: IncomingMessage, url: URL): Promise<Answer> {
-    const by = this.#parts.access.ofApi(req);
+    const { by, role } = this.#parts.access.ofApi(req);
     const found = findRoute(url.pathname);
     if (!found) throw new ProblemError('unknown', `There is no ${url.pathname}.`);
     const { method = 'GET', headers } = req;
     const operation = operationOf(found.route, method);
-    if (method !== 'GET' && method !== 'HEAD') refuseForeignOrigin(req);
+    if (method !== 'GET' && method !== 'HEAD') {
+      refuseForeignOrigin(req);
+      if (role === 'viewer')
+        throw new ProblemError('forbidden', 'A token of SLUICE_VIEWER_TOKEN may look, and change nothing.');
+    }
     const query = parsed(operation.query, namedOnce(url.searchParams));
     const body = operation.body && parsed(operation.body, await readJson(req));
-    return operation.run({
+    const answer = await operation.run({
       operations: new DirectOperations(this.#parts.management, by),
       path: found.names,
       query,
@@ -77,6 +81,7 @@ export class ManagementApi {
       ifMatch: headers['if-match'],
       ifNoneMatch: headers['if-none-match'],
     });
+    return { ...answer, headers: { ...answer.headers, 'X-Sluice-Role': role } };
   }
 
   #problemOf(error: unknown): ProblemError {

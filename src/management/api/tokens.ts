@@ -5,6 +5,8 @@ import { ADMIN_TOKEN_CHARS_MIN, isLabelAlone, isShortToken, splitToken } from '.
 import type { Log } from '../../lib/log.ts';
 
 type AdminToken = { label: string; token: string };
+/** Who shows a token: an editor, or a viewer, who may look and change nothing. `by`: for the audit. */
+export type Holder = { by: string; role: 'editor' | 'viewer' };
 
 const digest = (text: string): Buffer => createHash('sha256').update(text).digest();
 
@@ -25,11 +27,19 @@ const linesOf = (text: string): string[] =>
     .map((line) => line.trim())
     .filter((line) => line !== '' && !line.startsWith('#'));
 
-export type TokenSettings = { entries: readonly string[]; file: string | undefined; log: Log };
+export type TokenSettings = {
+  entries: readonly string[];
+  /** Of viewers. */
+  viewers?: readonly string[];
+  /** With more tokens of editors. */
+  file: string | undefined;
+  log: Log;
+};
 
 export class AdminTokens {
   readonly #settings: TokenSettings;
   readonly #fixed: readonly AdminToken[];
+  readonly #viewers: readonly AdminToken[];
   #ofFile: readonly AdminToken[] = [];
   /** Unknown tokens that were shown. */
   refused = 0;
@@ -39,21 +49,24 @@ export class AdminTokens {
   constructor(settings: TokenSettings) {
     this.#settings = settings;
     this.#fixed = settings.entries.map(parseToken);
+    this.#viewers = (settings.viewers ?? []).map(parseToken);
   }
 
   /** Whether there is a setting, even when its file holds no token at the moment. */
   get isSet(): boolean {
-    return this.#fixed.length > 0 || this.#settings.file !== undefined;
+    return this.#fixed.length + this.#viewers.length > 0 || this.#settings.file !== undefined;
   }
 
   /** All tokens are compared, each in constant time. @returns undefined for an unknown token */
-  labelOf(presented: string): string | undefined {
+  holderOf(presented: string): Holder | undefined {
     const wanted = digest(presented);
-    const equal = [...this.#fixed, ...this.#readFile()].filter(({ token }) =>
-      timingSafeEqual(digest(token), wanted),
-    );
-    if (equal.length === 0) this.refused++;
-    return equal[0]?.label;
+    const find = (tokens: readonly AdminToken[]): string | undefined =>
+      tokens.filter(({ token }) => timingSafeEqual(digest(token), wanted))[0]?.label;
+    const editor = find([...this.#fixed, ...this.#readFile()]);
+    const by = editor ?? find(this.#viewers);
+    if (by !== undefined) return { by, role: editor === undefined ? 'viewer' : 'editor' };
+    this.refused++;
+    return undefined;
   }
 
   /** A file that cannot be read opens nothing: tokens are taken back by removing it, too. */

@@ -43,12 +43,20 @@ afterAll(async () => {
   rmSync(dir, { recursive: true, force: true });
 });
 
-type Port = { host?: string; names?: string[]; entries?: string[]; file?: string; isIngest?: boolean };
+type Port = {
+  host?: string;
+  names?: string[];
+  entries?: string[];
+  viewers?: string[];
+  file?: string;
+  isIngest?: boolean;
+};
 /** @returns its port at 127.0.0.1 */
 async function open({
   host = '127.0.0.1',
   names = [],
   entries = [],
+  viewers = [],
   file: of,
   isIngest = true,
 }: Port): Promise<number> {
@@ -58,7 +66,7 @@ async function open({
     metrics: async () => 'sluice_workers 1\n',
     stats: async () => ({ role: 'ingest' as const, readiness: { status: 'ready', checks: {} }, metrics: [] }),
   };
-  const tokens = new AdminTokens({ entries, file: of, log });
+  const tokens = new AdminTokens({ entries, viewers, file: of, log });
   const parts = {
     host,
     names,
@@ -312,7 +320,44 @@ it('counts wrong tokens, and takes none of fewer than 16 characters from a file'
   writeFileSync(file, 'short\nci=fifteen-chars-x\nsixteen-chars-xx\n');
   const tokens = new AdminTokens({ entries: [], file, log });
   expect(
-    ['short', 'fifteen-chars-x', 'sixteen-chars-xx'].map((token) => tokens.labelOf(token) !== undefined),
+    ['short', 'fifteen-chars-x', 'sixteen-chars-xx'].map((token) => tokens.holderOf(token) !== undefined),
   ).toEqual([false, false, true]);
   expect(tokens.refused).toBe(2);
+});
+
+it('lets a viewer look, and change nothing', async () => {
+  const port = await open({
+    entries: ['deploy=a-token-of-sixteen'],
+    viewers: ['support=a-token-of-viewers'],
+  });
+  const viewer = { Authorization: 'Bearer a-token-of-viewers' };
+  const list = await ask(port, '/v1/projects', { headers: viewer });
+  expect([list.status, list.headers['x-sluice-role']]).toEqual([200, 'viewer']);
+  expect(await statuses(port, GUARDED, { headers: viewer })).toEqual([200, 200, 200]);
+  const made = await ask(port, '/v1/projects', {
+    ...CREATE,
+    headers: { ...JSON_TYPE, Authorization: 'Bearer a-token-of-sixteen' },
+  });
+  expect([made.status, made.headers['x-sluice-role']]).toEqual([201, 'editor']);
+  const { id } = JSON.parse(made.body) as { id: string };
+  for (const [method, path] of [
+    ['POST', '/v1/projects'],
+    ['PUT', `/v1/projects/${id}`],
+    ['PATCH', `/v1/projects/${id}`],
+    ['DELETE', `/v1/projects/${id}`],
+    ['POST', `/v1/projects/${id}/keys`],
+    ['POST', `/v1/projects/${id}/rotate-key`],
+    ['POST', '/v1/heartbeats'],
+    ['DELETE', `/v1/dead-letters/${'0'.repeat(32)}`],
+  ]) {
+    const refused = await ask(port, `${path}`, { method: `${method}`, headers: { ...JSON_TYPE, ...viewer }, body: '{}' });
+    expect(refused.status, `${method} ${path}`).toBe(403);
+    expect(JSON.parse(refused.body).detail).toContain('SLUICE_VIEWER_TOKEN');
+  }
+  expect((await readHistory(link, id)).map(({ action }) => action)).toEqual(['create']);
+});
+
+it('is closed to guests where viewers alone have a token', async () => {
+  const port = await open({ viewers: ['a-token-of-viewers'] });
+  expect(await statuses(port, ['/v1/projects'])).toEqual([401]);
 });
