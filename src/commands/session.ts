@@ -152,7 +152,11 @@ export const withOperations = <T>(
 ): Promise<T> =>
   withSession((session) => {
     const { config, connections, publicUrl, log } = session;
-    if (api !== undefined) return work(new ApiOperations(api, firstToken([...config.adminTokens, ...config.viewerTokens])), session);
+    if (api !== undefined)
+      return work(
+        new ApiOperations(api, firstToken([...config.adminTokens, ...config.viewerTokens])),
+        session,
+      );
     const { heartbeatPath, streamShards: shards } = config;
     const parts = { connections, publicUrl, heartbeatPath, shards, log };
     return work(new DirectOperations(parts, operatorName()), session);

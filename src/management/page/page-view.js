@@ -324,6 +324,12 @@
     return token ? { Authorization: `Bearer ${token}` } : {};
   };
 
+  let answeredAt = 'the page was opened';
+  /** A screen reader says what changes here, and figures change every second. */
+  function speak(text) {
+    if ($('spoken').textContent !== text) $('spoken').textContent = text;
+  }
+
   let isPolling = true;
   function askForToken() {
     isPolling = false;
@@ -350,12 +356,16 @@
       samples.push({ ...(await answer.json()), at: performance.now() });
       while (samples.length > 0 && samples.at(-1).at - samples[0].at > KEPT_SEC * 1000) samples.shift();
       show(samples.at(-1));
+      answeredAt = new Date().toLocaleTimeString('en-GB');
       $('updated').className = '';
-      $('updated').textContent = `updated ${new Date().toLocaleTimeString('en-GB')}`;
+      $('updated').textContent = `updated ${answeredAt}`;
+      $('checks').className = '';
+      speak(samples.at(-1).readiness.status);
     } catch (error) {
       $('updated').className = 'lost';
-      $('updated').textContent =
-        `no answer since ${new Date().toLocaleTimeString('en-GB')}: ${error.message}`;
+      $('updated').textContent = `no answer since ${answeredAt}: ${error.message}`;
+      $('checks').className = 'stale';
+      speak(`no answer since ${answeredAt}`);
     }
     setTimeout(poll, POLL_MS);
   }

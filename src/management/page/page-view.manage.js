@@ -9,7 +9,9 @@ function management({ $, el, svg, panel, usageCell, whole, bytes, groups, author
   const READ = 1000;
   /** All that are kept. */
   const USAGE_HOURS = 32 * 24;
-  const COLUMNS = 7;
+  const COLUMNS = 8;
+
+  const edit = editing({ el, panel, copy });
 
   // ---- The API ----
 
@@ -19,17 +21,28 @@ function management({ $, el, svg, panel, usageCell, whole, bytes, groups, author
     return [detail, ...fields.filter((text) => !detail.includes(text))].join(' ');
   }
 
-  /** @returns its JSON, and the path of the next page when there is one */
-  async function ask(path, body) {
-    const sent = body && { method: 'POST', body: JSON.stringify(body) };
-    const headers = { ...authorization(), ...(body && { 'Content-Type': 'application/json' }) };
-    const answer = await fetch(path, { ...sent, cache: 'no-store', headers });
+  /** Whether the token is of a viewer, as the last answer said. */
+  let isViewer = false;
+
+  /** @returns its JSON, its tag, and the path of the next page when there is one */
+  async function ask(path, { method = 'GET', body, etag } = {}) {
+    const isChange = method !== 'GET';
+    const headers = {
+      ...authorization(),
+      ...(isChange && { 'Content-Type': 'application/json' }),
+      ...(etag && { 'If-Match': etag }),
+    };
+    const sent = body && { body: JSON.stringify(body) };
+    const answer = await fetch(path, { method, ...sent, cache: 'no-store', headers });
+    isViewer = answer.headers.get('X-Sluice-Role') === 'viewer';
+    $('create').closest('section').hidden = isViewer;
     // A token that came meanwhile is not the one that was refused.
     const isRefused = answer.status === 401 && headers.Authorization === authorization().Authorization;
     if (isRefused) $('login').hidden = false;
     if (!answer.ok) throw new Error(await detailOf(answer));
     const [, next] = /^<(\/v1\/[^>]+)>; rel="next"$/.exec(answer.headers.get('Link') ?? '') ?? [];
-    return { json: await answer.json(), next };
+    const json = answer.status === 204 ? undefined : await answer.json();
+    return { json, next, etag: answer.headers.get('ETag') };
   }
 
   /**
@@ -106,10 +119,19 @@ function management({ $, el, svg, panel, usageCell, whole, bytes, groups, author
     return button;
   }
 
-  const keysPanel = (keys) =>
+  const keysPanel = (keys, change) =>
     panel(
       'Keys',
-      ['key', 'label', 'state', 'expires', 'last used', 'limit / min', 'text'],
+      [
+        'key',
+        'label',
+        'state',
+        'expires',
+        'last used',
+        'limit / min',
+        'text',
+        ...(isViewer ? [] : ['change']),
+      ],
       keys.map((key) => [
         key.id,
         key.label ?? '–',
@@ -118,6 +140,7 @@ function management({ $, el, svg, panel, usageCell, whole, bytes, groups, author
         moment(key.lastUsed),
         limit(key.rateLimit),
         keyCell(key.key),
+        ...(isViewer ? [] : [el('span', {}, ...edit.keyButtons(key, change))]),
       ]),
     );
 
@@ -212,8 +235,36 @@ function management({ $, el, svg, panel, usageCell, whole, bytes, groups, author
   async function fillDetails(cell, id) {
     const base = `/v1/projects/${encodeURIComponent(id)}`;
     const paths = [base, `${base}/keys`, `${base}/usage?hours=${USAGE_HOURS}`];
-    const [project, keys, usage] = await Promise.all(paths.map(async (path) => (await ask(path)).json));
-    cell.replaceChildren(keysPanel(keys), usagePanel(usage), limitsPanel(project), historyPanel(base));
+    const [{ json: project, etag }, { json: keys }, { json: usage }] = await Promise.all(
+      paths.map((path) => ask(path)),
+    );
+    const note = el('p', { role: 'alert', hidden: '' });
+    const change = async (method, path, body) => {
+      note.hidden = true;
+      try {
+        await ask(`${base}${path}`, { method, body, etag });
+        if (method === 'DELETE' && path === '') return closed(id);
+        await fillDetails(cell, id);
+      } catch (error) {
+        tell(note, error);
+      }
+    };
+    cell.replaceChildren(
+      note,
+      edit.dsnPanel(project),
+      keysPanel(keys, change),
+      edit.reasonsPanel(usage, whole),
+      usagePanel(usage),
+      limitsPanel(project),
+      ...(isViewer ? [] : edit.forms(project, change)),
+      historyPanel(base),
+    );
+  }
+
+  /** A project that was deleted is listed no more. */
+  function closed(id) {
+    opened.delete(id);
+    listProjects();
   }
 
   function detailsOf(id) {
@@ -225,37 +276,48 @@ function management({ $, el, svg, panel, usageCell, whole, bytes, groups, author
 
   // ---- All projects ----
 
+  /** Projects whose details are open: a refresh closes none, and the address names the last one. */
+  const opened = new Set(
+    /^#project\/[\w-]+$/.test(location.hash) ? [location.hash.slice('#project/'.length)] : [],
+  );
+
   function projectRow(project) {
-    const { id, alias = '–', plan, keys, rateLimit, quota, enabled } = project;
+    const { id, alias = '–', name = '–', plan, keys, rateLimit, quota, enabled } = project;
     const button = el('button', { type: 'button', class: 'link', 'aria-expanded': 'false' }, id);
     const state = enabled ? 'enabled' : 'disabled';
     const perMinute = rateLimit === undefined ? 'by plan' : whole(rateLimit);
-    const line = row([button, alias, plan, whole(keys.length), perMinute, limit(quota), state]);
+    const line = row([button, name, alias, plan, whole(keys.length), perMinute, limit(quota), state]);
     let details;
-    line.addEventListener('click', () => {
+    const toggle = () => {
       details?.remove();
       details = details ? undefined : detailsOf(id);
       if (details) line.after(details);
       button.setAttribute('aria-expanded', `${details !== undefined}`);
+      if (details) opened.add(id);
+      else opened.delete(id);
+    };
+    line.addEventListener('click', () => {
+      toggle();
+      history.replaceState(null, '', details ? `#project/${id}` : location.pathname);
     });
+    if (opened.has(id)) queueMicrotask(toggle);
     return line;
   }
 
-  const wanted = () => $('filter').value.trim().toLowerCase();
-  const isWanted = ({ id, alias = '', plan, keys }) =>
-    [id, alias, plan, ...keys.map(({ label = '' }) => label)].some((text) =>
-      text.toLowerCase().includes(wanted()),
-    );
+  const wanted = () => $('filter').value.trim().slice(0, 100);
   const projectRows = $('listed-projects').querySelector('tbody');
   const startProjects = pagedList($('listed-projects'), {
     clear: () => projectRows.replaceChildren(),
     add: (projects) => {
-      const lines = projects.filter(isWanted).map(projectRow);
+      const lines = projects.map(projectRow);
       projectRows.append(...lines);
       return lines.length;
     },
   });
-  const listProjects = () => startProjects(`/v1/projects?limit=${wanted() === '' ? ROWS : READ}`);
+  function listProjects() {
+    const search = wanted() === '' ? '' : `&search=${encodeURIComponent(wanted())}`;
+    return startProjects(`/v1/projects?limit=${ROWS}${search}`);
+  }
   let typing;
   $('filter').addEventListener('input', () => {
     clearTimeout(typing);
@@ -294,7 +356,12 @@ function management({ $, el, svg, panel, usageCell, whole, bytes, groups, author
     $('created').replaceChildren();
     try {
       showCreated(
-        (await ask('/v1/projects', { plan: plan.value, overage: overage.checked, ...limits })).json,
+        (
+          await ask('/v1/projects', {
+            method: 'POST',
+            body: { plan: plan.value, overage: overage.checked, ...limits },
+          })
+        ).json,
       );
       listProjects();
     } catch (error) {
@@ -314,6 +381,25 @@ function management({ $, el, svg, panel, usageCell, whole, bytes, groups, author
     $('reasons').replaceChildren(...shown.querySelectorAll('table'));
     $('dead-letters').querySelector('details').hidden = cells.length === 0;
   }
+  /** What became of a letter stands in place of its buttons. */
+  function letterButtons(id) {
+    const path = `/v1/dead-letters/${id}`;
+    const place = el('span', { role: 'status' });
+    const act = async (method, target) => {
+      place.replaceChildren('under way');
+      try {
+        const { became = 'purged', reason } = (await ask(target, { method })).json ?? {};
+        place.textContent = reason === undefined ? became : `${became}: ${reason}`;
+      } catch (error) {
+        tell(place, error);
+      }
+    };
+    place.append(
+      edit.button('Replay', () => act('POST', `${path}/replay?wait=10`)),
+      edit.button('Purge', () => confirm(`Remove dead letter ${id} for good?`) && act('DELETE', path)),
+    );
+    return place;
+  }
   const startLetters = pagedList($('dead-letters'), {
     clear: () => {
       reasons = new Map();
@@ -324,7 +410,8 @@ function management({ $, el, svg, panel, usageCell, whole, bytes, groups, author
       for (const { id, reason, filedAt, projectId = '–', type = '–', bytes: size } of letters) {
         // They come in the order of their filing.
         reasons.set(reason, { count: (reasons.get(reason)?.count ?? 0) + 1, newest: filedAt });
-        letterRows.append(row([id, projectId, type, bytes(size), moment(filedAt), reason]));
+        const buttons = isViewer ? '' : letterButtons(id);
+        letterRows.append(row([id, projectId, type, bytes(size), moment(filedAt), buttons, reason]));
       }
       showReasons();
       return letters.length;

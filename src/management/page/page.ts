@@ -28,7 +28,7 @@ let loaded: AdminPage | undefined;
 /** Reads the page's parts, once. */
 export function loadAdminPage(): AdminPage {
   if (loaded) return loaded;
-  const [style, script] = [part('css'), `${part('manage.js')}${part('js')}`];
+  const [style, script] = [part('css'), `${part('edit.js')}${part('manage.js')}${part('js')}`];
   const html = part('html')
     .replace('<!-- style -->', () => `<style>${style}</style>`)
     .replace('<!-- script -->', () => `<script>${script}</script>`);

@@ -350,7 +350,11 @@ it('lets a viewer look, and change nothing', async () => {
     ['POST', '/v1/heartbeats'],
     ['DELETE', `/v1/dead-letters/${'0'.repeat(32)}`],
   ]) {
-    const refused = await ask(port, `${path}`, { method: `${method}`, headers: { ...JSON_TYPE, ...viewer }, body: '{}' });
+    const refused = await ask(port, `${path}`, {
+      method: `${method}`,
+      headers: { ...JSON_TYPE, ...viewer },
+      body: '{}',
+    });
     expect(refused.status, `${method} ${path}`).toBe(403);
     expect(JSON.parse(refused.body).detail).toContain('SLUICE_VIEWER_TOKEN');
   }

@@ -94,11 +94,23 @@ it('shows what is stored, the lag and what is pending on the port of the process
   expect(complaints).toEqual([]);
 });
 
-it('says that the process does not answer any more', async () => {
+it('says that the process does not answer any more, and since when, aloud at a change alone', async () => {
   const { page } = await open(system.adminUrl);
+  await page.locator('#spoken:text-is("ready")').waitFor({ state: 'attached' });
+  await page.evaluate(`window.spoken = 0;
+    new MutationObserver(() => window.spoken++).observe(document.querySelector('#spoken'), { childList: true });`);
+  const answered = async (): Promise<string> => `${await page.locator('#updated').textContent()}`;
+  await page.locator('#updated', { hasText: /^updated/ }).waitFor();
   await page.route('**/stats.json', (route) => route.abort());
   await page.locator('#updated.lost').waitFor();
-  expect(await page.locator('#updated').textContent()).toMatch(/^no answer since/);
+  const [since] = /\d\d:\d\d:\d\d/.exec(await answered()) ?? [];
+  const asked = page.waitForRequest('**/stats.json');
+  await asked;
+  await page.waitForRequest('**/stats.json');
+  expect(await answered()).toMatch(new RegExp(`^no answer since ${since}`));
+  expect(await page.locator('#checks.stale').count()).toBe(1);
+  expect(await page.evaluate('window.spoken')).toBe(1);
+  expect(await page.locator('#updated').getAttribute('role')).toBeNull();
   await page.close();
 });
 
@@ -146,7 +158,7 @@ const listed = (page: Page): Locator => page.locator('#listed-projects > table >
 /** Filters for a project and opens its row. */
 async function details(page: Page, id: string): Promise<Locator> {
   // What the page had asked for before goes when it asks for this: a row that is opened too early would go, too.
-  const asked = page.waitForRequest(/\/v1\/projects\?limit=1000$/);
+  const asked = page.waitForRequest(/\/v1\/projects\?limit=50&search=/);
   await page.locator('#filter').fill(id);
   await asked;
   await expect.poll(() => listed(page).count()).toBe(1);
@@ -224,16 +236,124 @@ it('shows keys, their text at a click alone, and a hostile label as text', async
   const { page, complaints } = await open(system.adminUrl);
   const place = await details(page, id);
   const [first, second] = await cells(place, 'Keys');
-  expect(first?.slice(1)).toEqual(['–', 'enabled', '–', '–', 'none', 'Show']);
-  expect(second).toEqual([added.id, HOSTILE, 'expired', '2026-01-31 23:59', '–', 'none', 'Show']);
+  expect(first?.slice(1)).toEqual(['–', 'enabled', '–', '–', 'none', 'Show', 'DisableRemove']);
+  expect(second).toEqual([
+    added.id,
+    HOSTILE,
+    'expired',
+    '2026-01-31 23:59',
+    '–',
+    'none',
+    'Show',
+    'DisableRemove',
+  ]);
   expect(await page.content()).not.toContain(key);
   await place.getByRole('button', { name: 'Show' }).first().click();
-  expect((await cells(place, 'Keys'))[0]?.at(-1)).toBe(key);
+  expect((await cells(place, 'Keys'))[0]?.at(6)).toBe(key);
   expect(await page.content()).not.toContain(added.key);
   expect(await page.title()).toBe('sluice ingest');
   expect(await page.locator('img').count()).toBe(0);
   await page.close();
   expect(complaints).toEqual([]);
+});
+
+/** Fills a field of the form with this title. */
+const field = (place: Locator, form: string, name: string): Locator =>
+  place.locator(`form[aria-label="${form}"] [name=${name}]`);
+const send = (place: Locator, form: string): Promise<void> =>
+  place.locator(`form[aria-label="${form}"] button`).click();
+
+it('changes a project, and of two tabs none overwrites the other', async () => {
+  const { id } = await api<Listed>('/projects', { plan: 'Pro', quota: 7 });
+  const [one, other] = [await open(system.adminUrl), await open(system.adminUrl)];
+  const [mine, theirs] = [await details(one.page, id), await details(other.page, id)];
+  await field(mine, 'Change it', 'name').fill('Web shop');
+  await field(mine, 'Change it', 'tags').fill('eu, team:web');
+  await field(mine, 'Change it', 'quota').fill('');
+  await field(mine, 'Change it', 'rateLimit').fill('77');
+  await field(mine, 'Change it', 'origins').fill('*.shop.example');
+  await field(mine, 'Change it', 'filters').nth(2).uncheck();
+  await send(mine, 'Change it');
+  const changed = {
+    name: 'Web shop',
+    tags: ['eu', 'team:web'],
+    rateLimit: 77,
+    allowedOrigins: ['*.shop.example'],
+    filters: ['browser-extension', 'localhost'],
+  };
+  await expect.poll(() => api<object>(`/projects/${id}`)).toMatchObject(changed);
+  expect(await api(`/projects/${id}`)).not.toHaveProperty('quota');
+
+  await field(theirs, 'Change it', 'rateLimit').fill('99');
+  await send(theirs, 'Change it');
+  await theirs.locator('[role=alert]', { hasText: 'has revision' }).waitFor();
+  expect(await api(`/projects/${id}`)).toMatchObject(changed);
+  for (const { page } of [one, other]) await page.close();
+  expect(one.complaints).toEqual([]);
+});
+
+it('adds, disables and replaces keys, and deletes a project whose id is typed', async () => {
+  const { id, dsn } = await api<Listed>('/projects', { plan: 'Pro' });
+  const { page } = await open(system.adminUrl);
+  const place = await details(page, id);
+  await place.getByRole('button', { name: 'Show and copy the DSN' }).click();
+  expect(await place.locator('.dsn').inputValue()).toBe(dsn);
+  await field(place, 'Add a key', 'label').fill('iOS');
+  await send(place, 'Add a key');
+  const keys = async (): Promise<unknown[]> =>
+    (await api<{ label?: string; enabled: boolean; expires?: string }[]>(`/projects/${id}/keys`)).map(
+      (key) => [key.label ?? '', key.enabled, key.expires !== undefined],
+    );
+  await expect.poll(keys).toEqual([
+    ['', true, false],
+    ['iOS', true, false],
+  ]);
+  await expect.poll(async () => (await cells(place, 'Keys')).length).toBe(2);
+  await place.getByRole('button', { name: 'Disable' }).nth(1).click();
+  await expect.poll(keys).toEqual([
+    ['', true, false],
+    ['iOS', false, false],
+  ]);
+  await place.getByRole('button', { name: 'Enable' }).waitFor();
+  await field(place, 'Replace the key', 'overlap').selectOption('after a day');
+  await send(place, 'Replace the key');
+  await expect.poll(keys).toEqual([
+    ['', true, false],
+    ['', true, true],
+    ['iOS', false, true],
+  ]);
+  await expect.poll(async () => (await cells(place, 'Keys')).length).toBe(3);
+
+  // A refresh closes nothing, and neither does loading the page anew.
+  expect(page.url()).toBe(`${system.adminUrl}/#project/${id}`);
+  await page.locator('#refresh').click();
+  await place.locator('h2', { hasText: 'History' }).waitFor();
+  await page.reload();
+  await place.locator('h2', { hasText: 'History' }).waitFor();
+
+  await field(place, 'Delete it', 'id').fill(`${id}1`);
+  await send(place, 'Delete it');
+  await field(place, 'Delete it', 'id').fill(id);
+  expect((await fetch(`${system.adminUrl}/v1/projects/${id}`)).status).toBe(200);
+  await send(place, 'Delete it');
+  await expect.poll(async () => (await fetch(`${system.adminUrl}/v1/projects/${id}`)).status).toBe(404);
+  await place.waitFor({ state: 'detached' });
+  await page.close();
+});
+
+it('shows why requests were refused', async () => {
+  const project = await system.createProject();
+  await system.send({ ...project, key: 'wrong' }, errorEvent(eventId()));
+  type Reasons = { hours: { reasons?: object[] }[] };
+  await until(async () =>
+    (await api<Reasons>(`/projects/${project.id}/usage?hours=1`)).hours.some(({ reasons }) => reasons),
+  );
+  const { page } = await open(system.adminUrl);
+  const place = await details(page, project.id);
+  expect(await cells(place, 'Why refused, filtered or empty')).toEqual([
+    ['forbidden_key', 'unknown-key', expect.stringMatching(/^[0-9a-f]{8}$/), '1'],
+  ]);
+  await page.close();
 });
 
 it('reads projects in pages, and looks through all of them for what is filtered', async () => {
@@ -278,10 +398,15 @@ it('counts dead letters by reason, and shows each', async () => {
   expect(complaints).toEqual([]);
 });
 
-it('asks for the token of the API where the figures need none', async () => {
+it('asks for the token of the API where the figures need none, and shows a viewer no form', async () => {
   const stats = async () => (await (await fetch(`${system.adminUrl}/stats.json`)).json()) as AdminStats;
   const pages = { ready: () => ({ ready: true, body: '{}' }), metrics: async () => '', stats };
-  const tokens = new AdminTokens({ entries: ['of-the-page=a-token-of-sixteen'], file: undefined, log });
+  const tokens = new AdminTokens({
+    entries: ['of-the-page=a-token-of-sixteen'],
+    viewers: ['a-token-of-viewers'],
+    file: undefined,
+    log,
+  });
   const urls = { redisUrls: [system.redis.url], natsUrls: [system.nats.url], natsCredsFile: undefined };
   const connections = new Connections({ ...urls, name: 'test', log });
   const management = { connections, publicUrl: system.url, heartbeatPath: '/heartbeat', shards: 1, log };
@@ -299,8 +424,15 @@ it('asks for the token of the API where the figures need none', async () => {
   await page.locator('#listed-projects .trouble', { hasText: 'Send a token' }).waitFor();
   await page.locator('#token').fill('a-token-of-sixteen');
   await page.locator('#login button').click();
-  await details(page, limited.id);
+  const place = await details(page, limited.id);
   expect(await page.locator('#login').isVisible()).toBe(false);
+  expect(await place.locator('form').count()).toBe(4);
+  await page.evaluate("sessionStorage.setItem('sluice-token', 'a-token-of-viewers')");
+  await page.reload();
+  await place.locator('h2', { hasText: 'History' }).waitFor();
+  expect(await place.locator('form').count()).toBe(0);
+  expect(await place.getByRole('button', { name: 'Disable' }).count()).toBe(0);
+  expect(await page.locator('#create').isVisible()).toBe(false);
   await page.close();
   server.closeAllConnections();
   await new Promise((resolve) => server.close(resolve));

@@ -1,0 +1,186 @@
+/**
+ * Forms and buttons of one project on ingest's page. Each change names the revision that the reader
+ * saw (If-Match), so that of two tabs none overwrites the other.
+ */
+// biome-ignore lint/correctness/noUnusedVariables: page-view.manage.js, joined behind this file, calls it.
+function editing({ el, panel, copy }) {
+  const FILTERS = ['browser-extension', 'localhost', 'crawler'];
+  const PLANS = ['Free', 'Starter', 'Pro', 'Business', 'Scale', 'Platform'];
+  const DAY_SEC = 86_400;
+  const OVERLAPS = [
+    ['at once', ''],
+    ['after a day', DAY_SEC],
+    ['after 30 days', 30 * DAY_SEC],
+  ];
+
+  const button = (text, onClick) => {
+    const made = el('button', { type: 'button' }, text);
+    made.addEventListener('click', onClick);
+    return made;
+  };
+  const labelled = (text, field) => el('label', {}, `${text} `, field);
+  const select = (name, options, chosen) =>
+    el(
+      'select',
+      { name },
+      ...options.map(([text, value]) =>
+        el('option', { value: `${value}`, ...(value === chosen && { selected: '' }) }, text),
+      ),
+    );
+  const checkbox = (name, value, isChecked) =>
+    el('input', { type: 'checkbox', name, value, ...(isChecked && { checked: '' }) });
+  const number = (name, value, min) =>
+    el('input', { type: 'number', name, min: `${min}`, value: value ?? '', placeholder: 'none' });
+
+  /** A form that sends what `read` makes of its fields. */
+  function form(title, fields, { submit, onSubmit }) {
+    const made = el('form', { 'aria-label': title }, ...fields, el('button', {}, submit));
+    made.addEventListener('submit', (event) => {
+      event.preventDefault();
+      onSubmit(made.elements);
+    });
+    return el('section', { class: 'panel' }, el('h2', {}, title), made);
+  }
+
+  const words = (text) =>
+    text
+      .split(/[\s,]+/)
+      .map((word) => word.trim())
+      .filter(Boolean);
+  const figure = ({ value }) => (value === '' ? null : Number(value));
+
+  function settingsForm(project, change) {
+    const {
+      name = '',
+      tags = [],
+      plan,
+      rateLimit,
+      quota,
+      overage,
+      enabled,
+      filters,
+      allowedOrigins,
+    } = project;
+    const fields = [
+      labelled('Name', el('input', { name: 'name', maxlength: '100', value: name })),
+      labelled('Tags', el('input', { name: 'tags', value: tags.join(', ') })),
+      labelled(
+        'Plan',
+        select(
+          'plan',
+          PLANS.map((one) => [one, one]),
+          plan,
+        ),
+      ),
+      labelled('Limit a minute', number('rateLimit', rateLimit, 1)),
+      labelled('Quota a month', number('quota', quota, 0)),
+      labelled('accept beyond the quota', checkbox('overage', 'yes', overage)),
+      el(
+        'fieldset',
+        {},
+        el('legend', {}, 'Filters'),
+        ...FILTERS.map((one) => labelled(one, checkbox('filters', one, filters.includes(one)))),
+      ),
+      labelled(
+        'Allowed origins',
+        el('input', { name: 'origins', value: allowedOrigins.join(', '), placeholder: 'all' }),
+      ),
+      labelled('enabled', checkbox('enabled', 'yes', enabled)),
+    ];
+    const onSubmit = (of) =>
+      change('PATCH', '', {
+        name: of.name.value.trim() || null,
+        tags: words(of.tags.value),
+        plan: of.plan.value,
+        rateLimit: figure(of.rateLimit),
+        quota: figure(of.quota),
+        overage: of.overage.checked,
+        filters: [...of.filters].filter(({ checked }) => checked).map(({ value }) => value),
+        allowedOrigins: words(of.origins.value),
+        enabled: of.enabled.checked,
+      });
+    return form('Change it', fields, { submit: 'Save', onSubmit });
+  }
+
+  function keyForm(change) {
+    const fields = [
+      labelled('Label', el('input', { name: 'label', maxlength: '100' })),
+      labelled('Expires', el('input', { name: 'expires', type: 'date' })),
+      labelled('Limit a minute', number('rateLimit', undefined, 1)),
+    ];
+    const onSubmit = ({ label, expires, rateLimit }) =>
+      change('POST', '/keys', {
+        ...(label.value && { label: label.value }),
+        ...(expires.value && { expires: `${expires.value}T00:00:00Z` }),
+        ...(rateLimit.value && { rateLimit: Number(rateLimit.value) }),
+      });
+    return form('Add a key', fields, { submit: 'Add', onSubmit });
+  }
+
+  const rotateForm = (change) =>
+    form('Replace the key', [labelled('The keys before end', select('overlap', OVERLAPS, ''))], {
+      submit: 'Replace',
+      onSubmit: ({ overlap }) =>
+        change('POST', '/rotate-key', overlap.value === '' ? {} : { overlap: Number(overlap.value) }),
+    });
+
+  const deleteForm = ({ id }, change) =>
+    form(
+      'Delete it',
+      [
+        labelled(
+          `Type ${id}: its usage goes, what it sent stays`,
+          el('input', { name: 'id', required: '', pattern: id }),
+        ),
+      ],
+      {
+        submit: 'Delete',
+        onSubmit: ({ id: typed }) => typed.value === id && change('DELETE', ''),
+      },
+    );
+
+  /** Buttons beside a key. */
+  function keyButtons({ id, enabled }, change) {
+    const text = enabled ? 'Disable' : 'Enable';
+    return [
+      button(text, () => change('PATCH', `/keys/${id}`, { enabled: !enabled })),
+      button('Remove', () => confirm(`Remove key ${id} for good?`) && change('DELETE', `/keys/${id}`)),
+    ];
+  }
+
+  /** The DSN has a key, so it shows at a click alone. */
+  function dsnPanel({ dsn }) {
+    const tools = el('div', { class: 'tools' }, dsn ? '' : 'no key is valid');
+    const show = button('Show and copy the DSN', () => {
+      const field = el('input', { class: 'dsn', readonly: '', value: dsn, 'aria-label': 'DSN' });
+      const copying = button('Copy', () => copy(field, copying));
+      tools.replaceChildren(field, copying);
+      copying.click();
+    });
+    if (dsn) tools.append(show);
+    return el('section', { class: 'panel' }, el('h2', {}, 'DSN'), tools);
+  }
+
+  /** Why requests were refused or stored nothing, most frequent first. */
+  function reasonsPanel({ hours }, whole) {
+    const sums = new Map();
+    for (const { outcome, reason, key = '', requests } of hours.flatMap(({ reasons = [] }) => reasons)) {
+      const name = [outcome, reason, key].join('\n');
+      sums.set(name, (sums.get(name) ?? 0) + requests);
+    }
+    const lines = [...sums].sort(([, one], [, other]) => other - one);
+    return panel(
+      'Why refused, filtered or empty',
+      ['outcome', 'reason', 'key', 'requests'],
+      lines.map(([name, requests]) => [...name.split('\n'), whole(requests)]),
+    );
+  }
+
+  const forms = (project, change) => [
+    settingsForm(project, change),
+    keyForm(change),
+    rotateForm(change),
+    deleteForm(project, change),
+  ];
+  return { forms, keyButtons, dsnPanel, reasonsPanel, button };
+}
