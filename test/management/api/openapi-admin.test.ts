@@ -262,6 +262,56 @@ it('knows no other name, path and method', async () => {
     expect((await send('GET', url, {})).status, url).toBe(404);
 });
 
+it('answers whatever is made of the document as the document says', async () => {
+  const { id, keys = [] } = (await create()) as Json & { keys?: Json[] };
+  const anyName = fc.oneof(fc.constantFrom(id, `${keys[0]?.id}`), fc.stringMatching(/^[A-Za-z0-9_-]{1,64}$/));
+  const anyTag = fc.oneof(
+    fc.constantFrom('*', '"1"', 'W/"1"', '"1", "2"'),
+    fc.stringMatching(/^[!-~]{1,20}$/),
+  );
+  const anyText = fc.oneof(fc.nat().map(String), fc.string({ maxLength: 30 }));
+  let cases = 0;
+  for (const { path, method, operation } of api.operations) {
+    const schema = bodyOf(operation);
+    const names = (operation.parameters ?? []).filter((one) => one.in === 'query').map(({ name }) => name);
+    const request = fc.record(
+      {
+        name: anyName,
+        key: anyName,
+        tag: anyTag,
+        body: schema ? allowed(schema, true) : fc.constant(undefined),
+        query: fc.option(fc.dictionary(fc.constantFrom('colour', ...names), anyText, { maxKeys: 2 })),
+      },
+      { requiredKeys: ['name', 'key'] },
+    );
+    await fc.assert(
+      fc.asyncProperty(request, async ({ name, key, tag, body, query }) => {
+        const url = path.replace('{id}', name).replace(/\{\w+\}/, key);
+        const headers: Record<string, string> =
+          tag === undefined || method === 'GET' ? {} : { 'If-Match': tag };
+        const asked = { url: `${url}?${new URLSearchParams(query ?? {})}`, headers, ...(schema && { body }) };
+        const answer = await ask(method, path, asked);
+        expect([400, 404, 409, 412].includes(answer.status) || answer.status < 300, answer.body).toBe(true);
+        cases++;
+      }),
+      { numRuns: 30 },
+    );
+  }
+  expect(cases).toBeGreaterThan(600);
+});
+
+it('says that a date exists or is refused, that loopback needs no token, and which tags match', async () => {
+  const { id } = await create();
+  for (const [expires, status] of [
+    ['2127-02-28T00:00:00Z', 201],
+    ['2127-02-31T00:00:00Z', 400],
+    ['2127-13-01T00:00:00Z', 400],
+  ] as const)
+    expect((await ask('POST', KEYS, { url: urlOf(id, '/keys'), body: { expires } })).status).toBe(status);
+  const { security } = api.document as unknown as { security: object[] };
+  expect(security).toContainEqual({});
+});
+
 it('changes only the revision that If-Match names', async () => {
   const made = await ask('POST', PROJECTS, { body: { plan: 'Pro' } });
   const url = urlOf(json(made).id);

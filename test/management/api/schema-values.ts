@@ -4,20 +4,24 @@ import { matches, type Schema } from '../../deploy/openapi-document.ts';
 
 type ObjectSchema = { properties: Record<string, Schema>; required?: string[] };
 
-/** Of what docs/openapi-admin.yaml uses in bodies. */
-export function allowed(schema: Schema): fc.Arbitrary<unknown> {
+/**
+ * Of what docs/openapi-admin.yaml uses in bodies. `isWide`: beside the examples also what only its
+ * description forbids, such as a date that no month has.
+ */
+export function allowed(schema: Schema, isWide = false): fc.Arbitrary<unknown> {
   const { type, pattern, minimum, maximum, items, minItems, anyOf } = schema;
+  const inner = (one: Schema): fc.Arbitrary<unknown> => allowed(one, isWide);
   if (schema.enum) return fc.constantFrom(...(schema.enum as unknown[]));
-  if (schema.examples) return fc.constantFrom(...(schema.examples as unknown[]));
-  if (anyOf) return fc.oneof(...(anyOf as Schema[]).map(allowed));
+  if (schema.examples && !isWide) return fc.constantFrom(...(schema.examples as unknown[]));
+  if (anyOf) return fc.oneof(...(anyOf as Schema[]).map(inner));
   if (type === 'null') return fc.constant(null);
   if (type === 'boolean') return fc.boolean();
   if (type === 'integer') return fc.integer({ min: Number(minimum), max: Number(maximum) });
   if (type === 'string') return pattern ? fc.stringMatching(new RegExp(`${pattern}`)) : fc.string();
   if (type === 'array')
-    return fc.uniqueArray(allowed(items as Schema), { minLength: Number(minItems ?? 0), maxLength: 3 });
+    return fc.uniqueArray(inner(items as Schema), { minLength: Number(minItems ?? 0), maxLength: 3 });
   const { properties, required = [] } = schema as ObjectSchema;
-  const fields = Object.entries(properties).map(([name, inner]) => [name, allowed(inner)] as const);
+  const fields = Object.entries(properties).map(([name, one]) => [name, inner(one)] as const);
   return fc.record(Object.fromEntries(fields), { requiredKeys: required as never[] });
 }
 
