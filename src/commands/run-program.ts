@@ -12,8 +12,8 @@ const DONE = 0;
 const FAILED = 1;
 const WRONG_USAGE = 2;
 
-/** They serve, and have no other system to ask. */
-const PROGRAMS: ReadonlySet<string> = new Set(['dev', 'ingest', 'processor', 'completion']);
+/** Commands that serve, and one with a command line of its own. */
+const PROGRAMS: ReadonlySet<string> = new Set(['dev', 'ingest', 'processor', 'load']);
 
 /**
  * Errors are thrown where commander would end the process, and a flag belongs to the command that

@@ -33,7 +33,7 @@ export type DeletedProject = ProjectJson | { id: string };
 /** At most `limit` behind the name `after`, in the order of the list. */
 export type NamePage = { after?: string | undefined; limit?: number | undefined };
 
-/** Of those with a text in what people know them by. */
+/** A page of the projects with this text in what people know them by. */
 export type ProjectPage = NamePage & { search?: string | undefined };
 
 /** `createdAt` is RFC 3339. */

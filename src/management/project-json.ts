@@ -164,7 +164,7 @@ const KINDS: Readonly<Record<string, string>> = {
 };
 const UNITS: Readonly<Record<string, string>> = { string: ' characters', array: ' entries' };
 
-/** What is wrong with a value, where its schema does not say it, in words of this program. */
+/** Tells the fault of a value, where its schema does not, in words of this program. */
 export const inOurWords: z.core.$ZodErrorMap = (issue) => {
   if (issue.code === 'invalid_type')
     return issue.input === undefined

@@ -31,7 +31,7 @@ export class Delivery {
   readonly frameId: string;
   /** Of sampled entries, as stream/frame.ts says. */
   readonly traces: readonly string[];
-  /** Of a dead letter that somebody replayed. */
+  /** Facts of a dead letter that somebody replayed. */
   readonly replay: ReplayFacts | undefined;
 
   /**

@@ -118,7 +118,7 @@ export const letterSubject = (letter: DeadLetterFacts): string =>
 export const replayFrameId = (id: string): string => `replay.${id}`;
 export const isReplayed = (frameId: string): boolean => frameId.startsWith('replay.');
 
-/** Facts that a replay hands on in the headers of its frame, for the case that it is filed again. */
+/** Facts that a replay hands on in the headers of its frame, should it be filed again. */
 export type ReplayFacts = { attempts: number; firstFiledAt: string };
 export const replayHeaders = ({ attempts, firstFiledAt }: ReplayFacts): Record<string, string> => ({
   [FACT_HEADERS.attempts]: `${attempts}`,

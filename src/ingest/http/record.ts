@@ -22,7 +22,7 @@ export type FinishedRequest = {
   refused?: RefusedKey | undefined;
 };
 
-/** A request of a project that exists and did not store its items, as `sluice tail --refused` shows it. */
+/** A request of a project of which nothing is stored, as `sluice tail --refused` shows it. */
 export type Refusal = {
   at: string;
   project_id: string;

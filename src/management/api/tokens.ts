@@ -5,7 +5,7 @@ import { ADMIN_TOKEN_CHARS_MIN, isLabelAlone, isShortToken, splitToken } from '.
 import type { Log } from '../../lib/log.ts';
 
 type AdminToken = { label: string; token: string };
-/** Who shows a token: an editor, or a viewer, who may look and change nothing. `by`: for the audit. */
+/** Holder of a token. A viewer may look, and change nothing. `by` is for the audit. */
 export type Holder = { by: string; role: 'editor' | 'viewer' };
 
 const digest = (text: string): Buffer => createHash('sha256').update(text).digest();
@@ -29,7 +29,7 @@ const linesOf = (text: string): string[] =>
 
 export type TokenSettings = {
   entries: readonly string[];
-  /** Of viewers. */
+  /** Viewers' tokens. */
   viewers?: readonly string[];
   /** With more tokens of editors. */
   file: string | undefined;

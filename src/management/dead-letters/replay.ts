@@ -99,8 +99,8 @@ export class Replay {
   }
 
   /**
-   * What the processor made of a frame. A frame that is done leaves its stream, after what cannot
-   * be stored of it was filed.
+   * Waits for what the processor makes of a frame. A frame that is done leaves its stream, after
+   * its dead letters were filed.
    */
   async #became(
     { stream, seq }: { stream: string; seq: number },

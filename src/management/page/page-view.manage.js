@@ -381,7 +381,7 @@ function management({ $, el, svg, panel, usageCell, whole, bytes, groups, author
     $('reasons').replaceChildren(...shown.querySelectorAll('table'));
     $('dead-letters').querySelector('details').hidden = cells.length === 0;
   }
-  /** What became of a letter stands in place of its buttons. */
+  /** Buttons of a dead letter. The outcome stands in their place. */
   function letterButtons(id) {
     const path = `/v1/dead-letters/${id}`;
     const place = el('span', { role: 'status' });

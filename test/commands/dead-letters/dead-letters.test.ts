@@ -265,7 +265,8 @@ describe('dead-letters replay', () => {
   });
 
   it('takes those that a filter names, and says what became of them as JSON; so does purge', async () => {
-    const id = await fileItem(Buffer.from('{}'));
+    const body = encodeEntry(entry(Buffer.from('{}')));
+    const id = await file({ kind: 'entry', frameId: 'boot.8', entryIndex: 0, projectId: '7', body });
     const other = await file({ frameId: 'boot.9', reason: 'another' });
     expect(await json('replay', '--reason', 'no such reason')).toEqual([]);
     expect(await json('replay', '--project', '7')).toEqual([{ id, subject: SUBJECT, became: 'waiting' }]);

@@ -5,7 +5,7 @@ import { matches, type Schema } from '../../deploy/openapi-document.ts';
 type ObjectSchema = { properties: Record<string, Schema>; required?: string[] };
 
 /**
- * Of what docs/openapi-admin.yaml uses in bodies. `isWide`: beside the examples also what only its
+ * Values for what docs/openapi-admin.yaml uses in bodies. `isWide`: beside the examples also what only its
  * description forbids, such as a date that no month has.
  */
 export function allowed(schema: Schema, isWide = false): fc.Arbitrary<unknown> {

@@ -248,7 +248,7 @@ it('shows keys, their text at a click alone, and a hostile label as text', async
     'DisableRemove',
   ]);
   expect(await page.content()).not.toContain(key);
-  await place.getByRole('button', { name: 'Show' }).first().click();
+  await place.getByRole('button', { name: 'Show', exact: true }).first().click();
   expect((await cells(place, 'Keys'))[0]?.at(6)).toBe(key);
   expect(await page.content()).not.toContain(added.key);
   expect(await page.title()).toBe('sluice ingest');

@@ -1,4 +1,4 @@
-/** What becomes of a replayed dead letter, as its replay tells it. */
+/** A replay tells what becomes of its dead letter. */
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { systemClock as clock } from '../../../src/lib/clock.ts';
 import { DeadLetterBox, type FiledDeadLetter } from '../../../src/management/dead-letters/box.ts';

@@ -24,6 +24,12 @@ type WorkerFigures = {
   publisher: Publisher | undefined;
 };
 
+const byReason = ({ reasons }: RequestMetrics): Sample[] =>
+  Object.entries(reasons).map(([name, count]) => {
+    const [outcome = '', ...reason] = name.split(' ');
+    return [{ outcome, reason: reason.join(' ') }, count];
+  });
+
 export function exposeMetrics(figures: WorkerFigures): MetricsSnapshot {
   const { requests, redis, publisher, budget } = figures;
   const outcomes = Object.entries(requests.outcomes).flatMap(([endpoint, counts]) =>
@@ -60,10 +66,7 @@ export function exposeMetrics(figures: WorkerFigures): MetricsSnapshot {
     counter(
       'sluice_refusals_total',
       'Requests of projects that were refused, filtered or empty, by outcome and reason',
-      Object.entries(requests.reasons).map(([name, count]): Sample => {
-        const [outcome = '', ...reason] = name.split(' ');
-        return [{ outcome, reason: reason.join(' ') }, count];
-      }),
+      byReason(requests),
     ),
     counter('sluice_bytes_total', 'Body bytes that came before the outcome, as transmitted', [
       [{}, requests.bytes],
