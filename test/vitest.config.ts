@@ -65,6 +65,9 @@ const DEPLOYED = [
   'test/system/{away,batches,credentials,large,ready,spec}.test.ts',
 ];
 
+/** On a real Kubernetes, which `npm run test:kubernetes` builds and starts; `npm test` leaves them out. */
+const CLUSTER = 'test/kubernetes/*.test.ts';
+
 /** Load the whole machine for longer than a change waits: `npm run test:long` runs these; `npm test` leaves them out. */
 const LONG_ALONE = [
   'test/bench/smoke.test.ts',
@@ -143,6 +146,7 @@ export default defineConfig({
             ...STORES,
             ...DEPLOYED_ALONE,
             ...LONG_ALONE,
+            CLUSTER,
           ],
           // The files of a lane share a process and its modules: loading them anew for each costs half a second of a core.
           isolate: false,
@@ -200,6 +204,15 @@ export default defineConfig({
           globalSetup: ['test/support/deployed.ts'],
           maxWorkers: 4,
           sequence: { groupOrder: 7 },
+        },
+      },
+      {
+        test: {
+          ...shared,
+          name: 'kubernetes',
+          include: [CLUSTER],
+          maxWorkers: 1,
+          sequence: { groupOrder: 9 },
         },
       },
       {

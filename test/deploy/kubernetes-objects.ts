@@ -152,7 +152,7 @@ const httpRoute = z.strictObject({
     ),
   }),
 });
-/** npm has no schema of these. */
+/** npm has no schema of these: test/kubernetes gives them to an API server that has their CRDs. */
 const isOfGateways = ({ apiVersion }: KubernetesObject): boolean => apiVersion.startsWith('gateway.');
 
 type Model = new (data: KubernetesObject) => { validate(): void };
