@@ -169,7 +169,7 @@ async function compare(refs: readonly string[], flags: Flags): Promise<number> {
 }
 
 async function main(args: string[]): Promise<number> {
-  if (args[0] === 'load') return loadMain(args.slice(1), surroundings());
+  if (args[0] === 'load') return loadMain(args.slice(1), surroundings(args));
   if (args[0] === 'merged') return mergedCommand();
   if (args[0] === 'limits') return limitsCommand(args.slice(1));
   if (args[0] === 'isolation') return isolationCommand(args.slice(1));

@@ -74,9 +74,8 @@ export class Connection {
   /** Of the request under way, on the clock of performance.now(). */
   intendedAt = 0;
   sentAt = 0;
-  /** Of the request under way: its id's last digits, its project, and whether the server makes its id. */
+  /** Of the request under way: its id's last digits, and whether the server makes its id. */
   id = 0;
-  project = 0;
   isMinted = false;
   /** Where its latency belongs. */
   stage = 0;
@@ -108,11 +107,10 @@ export class Connection {
   }
 
   /** @param count makes the event id of this request unique */
-  send({ lines, body, kind, project }: Drawn, count: number): number {
+  send({ lines, body, kind }: Drawn, count: number): number {
     this.#underWay = true;
     this.id = count;
     this.kind = kind;
-    this.project = project;
     this.isMinted = body.digitsAt.length === 0;
     const length = lines.length + body.bytes.length;
     if (length > this.#scratch.length) this.#scratch = Buffer.allocUnsafeSlow(length);

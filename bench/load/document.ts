@@ -10,7 +10,7 @@ import type { Verification } from './verify/verify.ts';
 export type Machine = { cpu: string; cores: number; memoryGiB: number; kernel: string; node: string };
 export type RunDocument = LoadResult & {
   /** Of this form; a reader refuses others. */
-  version: 1;
+  version: 2;
   /** The first digits of all ids, of each generator. */
   runs: readonly string[];
   machine: Machine;
@@ -65,13 +65,23 @@ export class DocumentError extends Error {
 
 /** @throws DocumentError naming the file */
 export function readDocument(path: string): RunDocument {
+  try {
+    return documentIn(readFileSync(path, 'utf8'), path);
+  } catch (error) {
+    if (error instanceof DocumentError) throw error;
+    throw new DocumentError(`${path}: ${(error as Error).message}`);
+  }
+}
+
+/** @param path what it is, for an error @throws DocumentError */
+export function documentIn(text: string, path: string): RunDocument {
   let document: RunDocument;
   try {
-    document = JSON.parse(readFileSync(path, 'utf8')) as RunDocument;
+    document = JSON.parse(text) as RunDocument;
   } catch (error) {
     throw new DocumentError(`${path}: ${(error as Error).message}`);
   }
-  if (document?.version !== 1 || !Array.isArray(document.histograms) || !Array.isArray(document.runs))
+  if (document?.version !== 2 || !Array.isArray(document.histograms) || !Array.isArray(document.runs))
     throw new DocumentError(`${path} is no result of sluice load --json`);
   return document;
 }

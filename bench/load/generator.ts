@@ -4,7 +4,10 @@
  * Closed loop: each connection sends again as soon as it has its answer. Finds saturation; its latencies say little, since a slow
  * server slows the load. Open loop: every request is due at a moment that the plan decides (pace/pace.ts), whatever the server
  * does, and its latency counts from that moment, so that a stall shows in all requests that it delayed (no coordinated omission).
- * Requests that find every connection busy wait in line; the clock of their latency runs.
+ * Requests that find every connection busy wait in line; the clock of their latency runs, and how long they waited is told apart.
+ *
+ * A rate is a count of answers that came within a time, whatever time their requests were intended for. So a server that is
+ * slower than the plan shows its own rate, and the answers that come after the end are late.
  *
  * It watches itself: CPU per request, share of a core, and how late it was where a connection was free. Figures of a generator that
  * was itself the bottleneck are figures of the generator, and it says so.
@@ -13,10 +16,19 @@ import type { Workload } from '../workload.ts';
 import { Connection, type Endpoint } from './connection.ts';
 import { Pace, type Segment } from './pace/pace.ts';
 import type { StopRule } from './pace/stop.ts';
-import { microseconds, NO_ANSWER, newHistogram, type Place, Recording, TIMED_OUT } from './recording.ts';
+import {
+  encodeHistogram,
+  isHeadline,
+  microseconds,
+  NO_ANSWER,
+  newHistogram,
+  type Place,
+  Recording,
+  TIMED_OUT,
+} from './recording.ts';
 import { type GeneratorFigures, type LoadResult, percentilesOf, resultOf, type Second } from './result.ts';
 import { SecondCounts } from './second.ts';
-import type { Ledger } from './verify/ledger.ts';
+import { type Ledger, unstoredReason } from './verify/ledger.ts';
 
 export type GeneratorOptions = {
   endpoints: readonly Endpoint[];
@@ -27,6 +39,8 @@ export type GeneratorOptions = {
   keepAlive: boolean;
   /** The plan of an open loop, from the end of the warm-up; undefined: closed loop. */
   segments: readonly Segment[] | undefined;
+  /** Which part of a plan this is, as a share of the time between two requests. */
+  phase?: number | undefined;
   warmupMs: number;
   durationMs: number;
   /** A request without an answer for so long is given up. */
@@ -40,6 +54,8 @@ export type GeneratorOptions = {
   stop?: StopRule | undefined;
   /** Ends the run before its time. */
   signal?: AbortSignal | undefined;
+  /** The run ends when so many requests were sent in the measured time. */
+  requestsMax?: number | undefined;
   /** The histograms become part of the result. */
   keepHistograms?: boolean | undefined;
   onSecond?: ((second: Second) => void) | undefined;
@@ -50,10 +66,15 @@ const CLOSED_TICK_MS = 20;
 const LOOK_MS = 250;
 const RECONNECT_MS = 50;
 const SETTLE_LOOK_MS = 5;
+const SECOND_MS = 1_000;
+/** Moments at which the requests of a segment are looked at that wait for a connection. */
+const WAITING_SAMPLES = 1_000;
 const NEVER_SENT = 'never sent: every connection was busy until the end';
 /** Above this share of a core, or this lateness, the generator is part of what it measures. */
 const BUSY_MAX = 0.9;
 const LATE_MS_MAX = 5;
+/** Without `sentAt`: never sent. */
+type Request = Place & { intendedAt: number; sentAt?: number };
 const CLOSED_LOOP = { name: 'closed loop', fromMs: 0, fromRate: 0, toRate: 0 };
 
 export class Generator {
@@ -69,8 +90,20 @@ export class Generator {
   readonly #warmupSegments: number;
   readonly #recording: Recording;
   readonly #lateness = newHistogram();
+  readonly #wait = newHistogram();
+  readonly #service = newHistogram();
+  /** By stage: expected answers that came in it, and those to its requests that came after its end. */
+  readonly #answered: number[];
+  readonly #lateOf: number[];
+  /** The stage of the present moment. */
+  #stageNow = 0;
+  #late = 0;
+  #waited = 0;
+  /** How many requests may still be sent in the measured time. */
+  #left: number;
   readonly #second: SecondCounts;
   readonly #unanswered = new Map<string, number>();
+  readonly #unstored = new Map<string, number>();
   readonly #seconds: Second[] = [];
   /** Of the next request to send. */
   #count = 0;
@@ -78,6 +111,7 @@ export class Generator {
   /** When a request last found no free connection: what was due before waited for a connection. */
   #noneFreeAt = 0;
   #startedAt = 0;
+  #secondBeganAt = 0;
   /** Requests that were intended before it are not recorded, so are those intended after `#endsAt`. */
   #measuredFrom = 0;
   #endsAt = 0;
@@ -89,12 +123,15 @@ export class Generator {
   constructor(options: GeneratorOptions) {
     this.#options = options;
     this.#tooLate = `no answer within ${options.timeoutMs / 1000} s`;
+    this.#left = options.requestsMax ?? Number.POSITIVE_INFINITY;
     const { segments, warmupMs, durationMs, workload } = options;
     this.#segments = segments ?? [{ ...CLOSED_LOOP, toMs: durationMs }];
     const warmup = segments ? warmupOf(segments, warmupMs) : [];
     this.#warmupSegments = warmup.length;
     const later = (segments ?? []).map((segment) => shifted(segment, warmupMs));
-    this.#pace = segments && new Pace([...warmup, ...later]);
+    this.#pace = segments && new Pace([...warmup, ...later], options.phase);
+    this.#answered = this.#segments.map(() => 0);
+    this.#lateOf = this.#segments.map(() => 0);
     this.#recording = new Recording(workload.kinds);
     this.#second = new SecondCounts(options.expected, options.keepHistograms ?? false);
     this.#connections = this.#makeConnections();
@@ -117,7 +154,9 @@ export class Generator {
   }
 
   async run(): Promise<LoadResult> {
-    this.#options.signal?.addEventListener('abort', () => this.#stop('interrupted', true));
+    const { signal } = this.#options;
+    const onAbort = (): void => this.#stop('interrupted', true);
+    signal?.addEventListener('abort', onAbort);
     this.#startedAt = performance.now();
     this.#measuredFrom = this.#startedAt + this.#options.warmupMs;
     this.#endsAt = this.#measuredFrom + this.#options.durationMs;
@@ -128,18 +167,21 @@ export class Generator {
     const startedAt = new Date().toISOString();
     const before = process.cpuUsage();
     const sentBefore = this.#count;
-    for (let second = 1; performance.now() < this.#endsAt; second++) {
-      await this.#sleepUntil(Math.min(this.#endsAt, this.#measuredFrom + second * 1000));
-      this.#closeSecond(second);
+    this.#secondBeganAt = this.#measuredFrom;
+    while (performance.now() < this.#endsAt) {
+      await this.#sleepUntil(
+        Math.min(this.#endsAt, this.#measuredFrom + (this.#seconds.length + 1) * SECOND_MS),
+      );
+      this.#closeSecond();
     }
     const elapsedMs = performance.now() - this.#measuredFrom;
     const used = process.cpuUsage(before);
     const requests = this.#count - sentBefore;
     await this.#settle();
     stopTicking();
+    signal?.removeEventListener('abort', onAbort);
     for (const connection of this.#connections) connection.close();
-    // What came after the end belongs to the picture, too.
-    if (!this.#second.isEmpty) this.#closeSecond(this.#seconds.length + 1);
+    if (!this.#second.isEmpty) this.#closeSecond();
     return this.#result(startedAt, { elapsedMs, cpuUs: used.user + used.system, requests });
   }
 
@@ -165,7 +207,8 @@ export class Generator {
   }
 
   #advance(): void {
-    if (this.#pace) this.#dueAt = this.#startedAt + this.#pace.next();
+    const isMore = this.#left > 0;
+    if (this.#pace) this.#dueAt = isMore ? this.#startedAt + this.#pace.next() : Number.POSITIVE_INFINITY;
   }
 
   /** A free connection; rare clients get their share of the requests. */
@@ -203,7 +246,7 @@ export class Generator {
 
   #sendClosed(now: number): void {
     if (now >= this.#endsAt) return;
-    for (;;) {
+    while (this.#left > 0) {
       const connection = this.#take();
       if (!connection) return;
       this.#send(connection, performance.now());
@@ -214,10 +257,16 @@ export class Generator {
     connection.intendedAt = intendedAt;
     connection.sentAt = performance.now();
     connection.stage = this.#stageOf(intendedAt);
-    if (this.#counts(connection)) this.#second.sent++;
+    if (this.#counts(connection)) this.#noteSent(intendedAt);
     const id = (this.#options.firstId + this.#count++) >>> 0;
     this.#sentBytes += connection.send(this.#options.workload.draw(connection.host), id);
     this.#advance();
+  }
+
+  #noteSent(intendedAt: number): void {
+    this.#second.sent++;
+    if (intendedAt <= this.#noneFreeAt) this.#waited++;
+    if (--this.#left === 0) this.#stop(`${this.#options.requestsMax} requests were sent (--until)`, false);
   }
 
   /** Below 0 in the warm-up. The plan says it, not the clock: the plan's last request may be due at its very end. */
@@ -230,14 +279,36 @@ export class Generator {
 
   #onAnswer(connection: Connection, status: number, answer: Buffer): void {
     const now = performance.now();
-    if (this.#options.expected.includes(status)) this.#expectedInAll++;
+    if (this.#options.expected.includes(status)) {
+      this.#expectedInAll++;
+      this.#countAnswer(connection, now);
+    }
+    if (status === 200 && this.#counts(connection)) this.#countUnstored(answer);
     this.#options.ledger?.answered(connection, status, answer);
-    if (this.#counts(connection)) this.#record(connection, status, now);
+    this.#record(connection, status, now);
     this.#next(connection, now);
   }
 
+  #countAnswer(connection: Connection, now: number): void {
+    if (now < this.#measuredFrom) return;
+    const at = now - this.#measuredFrom;
+    while ((this.#segments[this.#stageNow]?.toMs ?? Number.POSITIVE_INFINITY) <= at) this.#stageNow++;
+    if (now < this.#endsAt && this.#stageNow < this.#segments.length)
+      this.#answered[this.#stageNow] = (this.#answered[this.#stageNow] as number) + 1;
+    if (!this.#counts(connection)) return;
+    if (now >= this.#endsAt) this.#late++;
+    const { stage } = connection;
+    if (now >= this.#endsAt || stage < this.#stageNow)
+      this.#lateOf[stage] = (this.#lateOf[stage] as number) + 1;
+  }
+
+  #countUnstored(answer: Buffer): void {
+    const reason = unstoredReason(answer);
+    if (reason !== undefined) this.#unstored.set(reason, (this.#unstored.get(reason) ?? 0) + 1);
+  }
+
   #next(connection: Connection, now: number): void {
-    if (!this.#pace && now < this.#endsAt) return this.#send(connection, now);
+    if (!this.#pace && now < this.#endsAt && this.#left > 0) return this.#send(connection, now);
     // It waited for a connection, not for us: no lateness of the generator.
     const isDue = this.#dueAt <= now && this.#dueAt < this.#endsAt;
     if (isDue && !connection.isRare) return this.#send(connection, this.#dueAt);
@@ -246,25 +317,30 @@ export class Generator {
 
   #onFailure(connection: Connection, reason: string): void {
     this.#options.ledger?.unanswered(connection);
-    if (this.#counts(connection)) this.#lost(connection, reason);
+    this.#lost(connection, reason);
     // Not at once: a server that refuses connections is not helped by a loop that makes them.
     setTimeout(() => this.#release(connection), RECONNECT_MS);
   }
 
-  #lost(request: Place & { intendedAt: number }, reason: string): void {
+  #lost(request: Request, reason: string): void {
     const isLate = reason === this.#tooLate || reason === NEVER_SENT;
     this.#record(request, isLate ? TIMED_OUT : NO_ANSWER, performance.now());
-    this.#unanswered.set(reason, (this.#unanswered.get(reason) ?? 0) + 1);
+    if (this.#counts(request)) this.#unanswered.set(reason, (this.#unanswered.get(reason) ?? 0) + 1);
   }
 
-  #record(request: Place & { intendedAt: number }, status: number, now: number): void {
-    const latency = microseconds(now - request.intendedAt);
+  #record(request: Request, status: number, now: number): void {
+    const { intendedAt, sentAt } = request;
+    const latency = microseconds(now - intendedAt);
+    if (now >= this.#measuredFrom) this.#second.record(status, latency);
+    if (!this.#counts(request)) return;
     this.#recording.record(request, status, latency);
-    this.#second.record(status, latency);
+    if (!isHeadline(status)) return;
+    this.#wait.recordValue(microseconds((sentAt ?? now) - intendedAt));
+    if (sentAt !== undefined) this.#service.recordValue(microseconds(now - sentAt));
   }
 
-  #counts(connection: Connection): boolean {
-    return connection.stage >= 0 && connection.intendedAt < this.#endsAt;
+  #counts({ stage, intendedAt }: Request): boolean {
+    return stage >= 0 && intendedAt <= this.#endsAt;
   }
 
   // ---- Time ----
@@ -289,6 +365,7 @@ export class Generator {
     const givesUpAt = this.#endsAt + this.#options.timeoutMs;
     for (;;) {
       if (performance.now() >= givesUpAt) this.#giveUp();
+      if (performance.now() >= this.#secondBeganAt + SECOND_MS) this.#closeSecond();
       this.#sendDue();
       const isDue = this.#pace !== undefined && this.#dueAt < this.#endsAt;
       if (!isDue && !this.#connections.some(({ underWay }) => underWay)) return;
@@ -304,19 +381,40 @@ export class Generator {
         stage: this.#pace.segment - this.#warmupSegments,
         kind: this.#options.workload.draw().kind,
       };
-      if (request.stage >= 0) this.#lost(request, NEVER_SENT);
+      if (request.stage < 0) continue;
+      this.#waited++;
+      this.#lost(request, NEVER_SENT);
     }
   }
 
-  #closeSecond(second: number): void {
-    const pace = this.#pace;
-    const last = this.#segments.length - 1;
-    const stage = pace ? Math.min(last, Math.max(0, pace.segment - this.#warmupSegments)) : 0;
-    const entry = this.#second.close(second, stage);
+  /** What came after the end belongs to the picture, too. */
+  #closeSecond(): void {
+    const now = performance.now();
+    const isLate = this.#secondBeganAt >= this.#endsAt;
+    const from = this.#measuredFrom;
+    const stage = this.#segments.findIndex(({ toMs }) => toMs > this.#secondBeganAt - from);
+    this.#noteOpen(now);
+    const entry = this.#second.close({
+      second: this.#seconds.length + 1,
+      ms: now - this.#secondBeganAt,
+      ...(isLate && { late: true }),
+      stage: stage < 0 ? this.#segments.length - 1 : stage,
+    });
+    this.#secondBeganAt = now;
     this.#seconds.push(entry);
     this.#options.onSecond?.(entry);
-    const found = this.#options.stop?.(entry);
+    const found = isLate ? undefined : this.#options.stop?.(entry);
     if (found) this.#stop(found.reason, found.failed);
+  }
+
+  #noteOpen(now: number): void {
+    for (const { underWay, intendedAt } of this.#connections)
+      if (underWay) this.#second.noteOpen(microseconds(now - intendedAt));
+    const until = Math.min(now, this.#endsAt);
+    if (!this.#pace || this.#dueAt >= until) return;
+    this.#second.noteOpen(microseconds(now - this.#dueAt));
+    for (const [ms, count] of this.#pace.waiting(until - this.#startedAt, WAITING_SAMPLES))
+      this.#second.noteOpen(microseconds(now - this.#startedAt - ms), count);
   }
 
   // ---- Result ----
@@ -332,16 +430,28 @@ export class Generator {
       startedAt,
       seconds,
       expectedStatuses: expected,
-      segments: this.#segments,
+      segments: this.#segments.map((segment, stage) => ({
+        ...segment,
+        seconds: Math.max(0, Math.min(segment.toMs / 1000, seconds) - segment.fromMs / 1000),
+        answered: this.#answered[stage] as number,
+        late: this.#lateOf[stage] as number,
+      })),
+      late: this.#late,
+      waited: this.#waited,
+      wait: this.#wait,
+      service: this.#service,
       expectedInAll: this.#expectedInAll,
       unanswered: Object.fromEntries(this.#unanswered),
+      unstored: Object.fromEntries(this.#unstored),
       sentBytes: this.#sentBytes,
       perSecond: this.#seconds,
       workload: workload.checksum,
       stopped: this.#stopped,
       generator: this.#figures(measured),
     });
-    return keepHistograms ? { ...result, histograms: this.#recording.toRecorded() } : result;
+    if (!keepHistograms) return result;
+    const parts = { wait: encodeHistogram(this.#wait), service: encodeHistogram(this.#service) };
+    return { ...result, histograms: this.#recording.toRecorded(), parts };
   }
 
   #figures(measured: { elapsedMs: number; cpuUs: number; requests: number }): GeneratorFigures {

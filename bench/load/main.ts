@@ -1,6 +1,9 @@
 /** `sluice load`, which is also `npm run bench -- load`: a run, or the merging of several, and what it leaves behind. */
+import { spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { writeFileSync } from 'node:fs';
+import { appendFileSync, writeFileSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
+import { setTimeout as sleep } from 'node:timers/promises';
 import {
   type Defaults,
   type LoadCommand,
@@ -8,16 +11,24 @@ import {
   outputOf,
   parseFlags,
   parseLoadCommand,
+  partsOf,
   thresholdsOf,
   urlsOf,
 } from './command/flags.ts';
 import { LOAD_USAGE } from './command/usage.ts';
 import { UsageError } from './command/values.ts';
-import { DocumentError, machineOf, type RunDocument, readDocument, settingsOf } from './document.ts';
+import {
+  DocumentError,
+  documentIn,
+  machineOf,
+  type RunDocument,
+  readDocument,
+  settingsOf,
+} from './document.ts';
 import { joinSteps, MergeError, mergeParallel } from './merge.ts';
 import { generatorOf, type LoadHooks, type LoadOptions, workloadOf } from './options.ts';
 import { findKnee, type Knee } from './pace/knee.ts';
-import type { LoadResult } from './result.ts';
+import type { LoadResult, Second } from './result.ts';
 import { ApiError, createProjects } from './send/projects.ts';
 import { junitXml } from './show/junit.ts';
 import { LiveView } from './show/live.ts';
@@ -25,9 +36,9 @@ import { reportHtml } from './show/report.ts';
 import { ServerWatch } from './show/server-watch.ts';
 import { summaryMarkdown } from './show/summary.ts';
 import { documentText } from './show/text.ts';
-import { type Check, checksOf, violations } from './thresholds.ts';
+import { type Check, checksOf, unstoredChecks, violations } from './thresholds.ts';
 import { Ledger } from './verify/ledger.ts';
-import type { StoredReader } from './verify/stored.ts';
+import { commandReader, type StoredReader } from './verify/stored.ts';
 import { apiUsage, pageUsage } from './verify/usage.ts';
 import { reasonOf, Verifier } from './verify/verify.ts';
 
@@ -41,6 +52,8 @@ export type Surroundings = {
 };
 
 const PREFIX_BYTES = 12;
+/** A process needs a third of this to start on a core of its own. */
+const PROCESS_START_MS = 1_000;
 
 const say = (line: string): void => {
   process.stderr.write(`${line}\n`);
@@ -85,24 +98,36 @@ async function withProjects(command: LoadCommand, token: string | undefined): Pr
 async function runCommand(args: string[], surroundings: Surroundings): Promise<number> {
   const command = parseLoadCommand(args, surroundings.defaults);
   const { verify, output, admin } = command;
-  const reader = verify && (await surroundings.openSink(verify.sink));
+  const idPrefix = randomBytes(PREFIX_BYTES).toString('hex');
+  const ledger = verify && new Ledger(idPrefix, 0, verify.command !== undefined);
+  const reader =
+    ledger &&
+    (verify.command === undefined
+      ? await surroundings.openSink(verify.sink)
+      : commandReader(verify.command, () => ledger.ids()));
   try {
     const load = { ...(await withProjects(command, surroundings.token)), firstId: 0 };
-    const idPrefix = randomBytes(PREFIX_BYTES).toString('hex');
-    const ledger = reader && new Ledger(idPrefix, 0, load.targets.length);
     const verifier =
       reader && ledger && (await startVerifier(command, { load, ledger, reader, surroundings }));
     const watch = admin === undefined ? undefined : new ServerWatch(admin);
     await watch?.start();
-    const { result, knee } = await run(command, { ...load, idPrefix }, ledger);
+    if (command.processes === 1 && command.startAt) await sleep(command.startAt.getTime() - Date.now());
+    const {
+      result,
+      knee,
+      runs = [idPrefix],
+    } = command.processes > 1
+      ? await runParts(args, command)
+      : await run(command, { ...load, idPrefix }, ledger);
     const server = await watch?.stop(new Date(result.startedAt));
     const found = await verified(verifier);
     const checks: Check[] = [
       // A search for the knee breaks the thresholds on purpose.
       ...(knee ? kneeChecks(knee) : checksOf(result, command.thresholds)),
+      ...unstoredChecks(result, command.thresholds.maxUnstored, found.verification?.emptyStored),
       ...verifyChecks(found),
     ];
-    const document = documentOf(result, { runs: [idPrefix], args, checks });
+    const document = documentOf(result, { runs, args, checks });
     return finish({ ...document, knee, server, ...found }, output);
   } finally {
     // All is told by now, and a sink that cannot be read may not be closed either.
@@ -170,18 +195,36 @@ function interruption(): AbortSignal {
   return controller.signal;
 }
 
+/** `runs`: of several processes. */
+type Found = { result: LoadResult; knee?: Knee; runs?: readonly string[] };
+
+/** A line of JSON a second, while it runs. */
+function streamTo(path: string | undefined): ((second: Second) => void) | undefined {
+  if (path === undefined) return undefined;
+  if (path !== '-') writeFileSync(path, '');
+  return ({ hdr: _, ...second }) => {
+    const line = `${JSON.stringify({ at: new Date().toISOString(), ...second })}\n`;
+    if (path === '-') process.stdout.write(line);
+    else appendFileSync(path, line);
+  };
+}
+
 async function run(
   { knee: startRate, thresholds, stop, output }: LoadCommand,
   load: LoadOptions,
   ledger: Ledger | undefined,
-): Promise<{ result: LoadResult; knee?: Knee }> {
+): Promise<Found> {
   const live = new LiveView(process.stderr);
+  const stream = streamTo(output.stream);
   const hooks: LoadHooks = {
     ledger,
     stop,
     signal: interruption(),
     keepHistograms: true,
-    onSecond: output.quiet || isSilent(output) ? undefined : (second) => live.show(second),
+    onSecond: (second) => {
+      stream?.(second);
+      if (!output.quiet && !isSilent(output)) live.show(second);
+    },
   };
   const workload = workloadOf(load);
   if (startRate === undefined) return { result: await generatorOf(load, workload, hooks).run() };
@@ -201,6 +244,35 @@ async function run(
   return { result: joinSteps(results), knee };
 }
 
+/** Processes with a part of the load each; they begin in the same moment. @throws MergeError when one has no result */
+async function runParts(args: string[], { processes, startAt, output }: LoadCommand): Promise<Found> {
+  const at =
+    startAt ?? new Date(Date.now() + PROCESS_START_MS * Math.ceil(1 + processes / availableParallelism()));
+  sayer(output)(`${processes} processes begin at ${at.toISOString()}`);
+  const signal = interruption();
+  const documents = await Promise.all(
+    partsOf(args, processes, at).map((part) => {
+      const child = spawn(process.execPath, [process.argv[1] as string, 'load', ...part], {
+        stdio: ['ignore', 'pipe', 'inherit'],
+      });
+      signal.addEventListener('abort', () => child.kill('SIGINT'), { once: true });
+      const pieces: Buffer[] = [];
+      child.stdout.on('data', (piece: Buffer) => pieces.push(piece));
+      return new Promise<RunDocument>((resolve, reject) => {
+        child.once('error', reject);
+        child.once('close', () => {
+          try {
+            resolve(documentIn(Buffer.concat(pieces).toString(), 'the output of a process'));
+          } catch (error) {
+            reject(error);
+          }
+        });
+      });
+    }),
+  );
+  return { result: mergeParallel(documents), runs: documents.flatMap(({ runs }) => runs) };
+}
+
 /** `sluice load merge A.json B.json …`: generators that ran side by side, as one. */
 function mergeCommand(args: string[]): number {
   const { values: flags, positionals } = parseFlags(args, true);
@@ -213,7 +285,15 @@ function mergeCommand(args: string[]): number {
   const runs = documents.flatMap((document) => document.runs);
   if (new Set(runs).size < runs.length) throw new MergeError('merge: a run is in two of the files');
   const result = mergeParallel(documents);
-  const checks = [...checksOf(result, thresholdsOf(flags)), ...documents.flatMap(verifyChecks)];
+  const thresholds = thresholdsOf(flags);
+  const found = documents.flatMap(({ verification }) => verification ?? []);
+  const maxUnstored = thresholds.maxUnstored ?? (found.length > 0 ? 0 : undefined);
+  const unstoredFound = found.reduce((sum, { emptyStored }) => sum + emptyStored, 0);
+  const checks = [
+    ...checksOf(result, thresholds),
+    ...unstoredChecks(result, maxUnstored, unstoredFound),
+    ...documents.flatMap(verifyChecks),
+  ];
   return finish(documentOf(result, { runs, args, checks }), outputOf(flags));
 }
 
@@ -222,14 +302,15 @@ function documentOf(
   { runs, args, checks }: { runs: readonly string[]; args: readonly string[]; checks: readonly Check[] },
 ): RunDocument {
   const missed = checks.flatMap(({ missed: sentence }) => sentence ?? []);
-  return { version: 1, runs, ...result, machine: machineOf(), settings: settingsOf(args), checks, missed };
+  return { version: 2, runs, ...result, machine: machineOf(), settings: settingsOf(args), checks, missed };
 }
 
 /** Writes everything that was asked for. @returns the exit status */
 function finish(document: RunDocument, output: Output): number {
-  const { json, report, junit, summary } = output;
+  const { json, report, junit, summary, stream } = output;
   const text = `${JSON.stringify(document, undefined, 2)}\n`;
-  process.stdout.write(json === '-' ? text : `${documentText(document)}\n`);
+  if (stream === '-') say(documentText(document));
+  else process.stdout.write(json === '-' ? text : `${documentText(document)}\n`);
   const unwritten: string[] = [];
   const write = (name: string, path: string | undefined, content: () => string): void => {
     if (path === undefined) return;

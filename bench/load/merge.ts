@@ -1,7 +1,16 @@
 /** Several results as one: of generators that ran side by side, or of steps that followed each other. */
 import type { Histogram } from 'hdr-histogram-js';
+import { rateText } from './pace/pace.ts';
 import { decodeHistogram, encodeHistogram, newHistogram, Recording } from './recording.ts';
-import { type Facts, type GeneratorFigures, type LoadResult, resultOf, type Second } from './result.ts';
+import {
+  type Facts,
+  type GeneratorFigures,
+  type LoadResult,
+  percentilesOf,
+  resultOf,
+  type Second,
+  type StageResult,
+} from './result.ts';
 
 /** A file is no result that can be merged. */
 export class MergeError extends Error {
@@ -50,23 +59,22 @@ function figuresOf(results: readonly LoadResult[]): GeneratorFigures {
 function secondOf(parts: readonly Second[], second: number): Second {
   const latency = newHistogram();
   for (const { hdr } of parts) if (hdr !== undefined) latency.add(decodeHistogram(hdr));
-  const at = (percentile: number): number => percentileMs(latency, percentile);
+  const { p50, p90, p95, p99, p999 } = percentilesOf(latency);
   const sum = (of: (part: Second) => number): number => parts.reduce((all, part) => all + of(part), 0);
   return {
     second,
+    ms: Math.max(...parts.map(({ ms }) => ms)),
+    ...(parts.every(({ late }) => late) && { late: true }),
     stage: Math.min(...parts.map(({ stage }) => stage)),
     sent: sum(({ sent }) => sent),
     ok: sum(({ ok }) => ok),
     failed: sum(({ failed }) => failed),
     statuses: addedUp(parts.map(({ statuses }) => statuses)),
-    p50Ms: at(50),
-    p99Ms: at(99),
+    open: sum(({ open }) => open),
+    ...{ p50Ms: p50, p90Ms: p90, p95Ms: p95, p99Ms: p99, p999Ms: p999 },
     hdr: encodeHistogram(latency),
   };
 }
-
-const percentileMs = (histogram: Histogram, percentile: number): number =>
-  histogram.totalCount === 0 ? 0 : histogram.getValueAtPercentile(percentile) / 1000;
 
 /** By the wall clock: generators rarely start in the same moment. */
 function secondsOf(results: readonly LoadResult[]): Second[] {
@@ -92,12 +100,23 @@ function factsOf(
     expectedStatuses: first.expectedStatuses,
     expectedInAll: sumBy(results, ({ expectedInAll }) => expectedInAll),
     unanswered: addedUp(results.map(unansweredOf)),
+    late: sumBy(results, ({ late }) => late),
+    waited: sumBy(results, ({ waited }) => waited),
+    wait: histogramOf(results, 'wait'),
+    service: histogramOf(results, 'service'),
+    unstored: addedUp(results.map(({ unstored }) => unstored)),
     sentBytes: sumBy(results, ({ sentBytes }) => sentBytes),
     workload: [...new Set(results.map(({ workload }) => workload))].join('+'),
     stopped: (results.find(({ stopped }) => stopped?.failed) ?? results.find(({ stopped }) => stopped))
       ?.stopped,
     generator: figuresOf(results),
   };
+}
+
+function histogramOf(results: readonly LoadResult[], part: 'wait' | 'service'): Histogram {
+  const sum = newHistogram();
+  for (const { parts } of results) if (parts) sum.add(decodeHistogram(parts[part]));
+  return sum;
 }
 
 function combined(results: readonly LoadResult[], stageOffsets: readonly number[]): Recording {
@@ -111,6 +130,7 @@ function combined(results: readonly LoadResult[], stageOffsets: readonly number[
 const withHistograms = (recording: Recording, facts: Facts): LoadResult => ({
   ...resultOf(recording, facts),
   histograms: recording.toRecorded(),
+  parts: { wait: encodeHistogram(facts.wait), service: encodeHistogram(facts.service) },
 });
 
 /** Generators that shared one load: the same plan, each with its part of the rate. @throws MergeError */
@@ -130,10 +150,16 @@ export function mergeParallel(results: readonly LoadResult[]): LoadResult {
   const rateOf = (at: number, end: 'fromRate' | 'toRate'): number =>
     sumBy(results, ({ stages }) => stages[at]?.[end] ?? 0);
   const segments = first.stages.map(({ fromMs, toMs }, at) => {
+    const ofAll = results.map(({ stages }) => stages[at] as StageResult);
     const [fromRate, toRate] = [rateOf(at, 'fromRate'), rateOf(at, 'toRate')];
-    const name =
-      first.loop === 'closed' ? 'closed loop' : `${Math.round(fromRate)} → ${Math.round(toRate)}/s`;
-    return { name, fromMs, toMs, fromRate, toRate };
+    const spike = first.stages[at]?.name.startsWith('spike ') ? 'spike ' : '';
+    const name = first.loop === 'closed' ? 'closed loop' : `${spike}${rateText(fromRate, toRate)}`;
+    return {
+      ...{ name, fromMs, toMs, fromRate, toRate },
+      seconds: Math.max(...ofAll.map(({ seconds }) => seconds)),
+      answered: ofAll.reduce((sum, { answered }) => sum + answered, 0),
+      late: ofAll.reduce((sum, { late }) => sum + late, 0),
+    };
   });
   return withHistograms(combined(results, []), {
     ...factsOf(results),
@@ -155,9 +181,9 @@ export function joinSteps(results: readonly LoadResult[]): LoadResult {
   });
   const start = Math.min(...results.map(startOf));
   const segments = results.flatMap((result) =>
-    result.stages.map(({ name, fromMs, toMs, fromRate, toRate }) => {
+    result.stages.map((stage) => {
       const shift = startOf(result) - start;
-      return { name, fromMs: fromMs + shift, toMs: toMs + shift, fromRate, toRate };
+      return { ...stage, fromMs: stage.fromMs + shift, toMs: stage.toMs + shift };
     }),
   );
   const perSecond = results.map((result, at) => ({

@@ -25,12 +25,15 @@ export type LoadOptions = {
   rate?: number | undefined;
   /** A plan of rates, in the place of `rate` and `durationMs`. */
   segments?: readonly Segment[] | undefined;
+  phase?: number | undefined;
   connections: number;
   rare?: { clients: number; share: number } | undefined;
   keepAlive?: boolean | undefined;
   warmupMs: number;
   durationMs: number;
   timeoutMs?: number | undefined;
+  /** The run ends when so many were sent in the measured time. */
+  requestsMax?: number | undefined;
   seed: number;
   expected?: readonly number[] | undefined;
   firstId?: number | undefined;
@@ -75,6 +78,8 @@ export function generatorOf(options: LoadOptions, workload: Workload, hooks: Loa
     durationMs: segments?.at(-1)?.toMs ?? options.durationMs,
     timeoutMs: options.timeoutMs ?? TIMEOUT_MS,
     expected: options.expected ?? [200],
+    requestsMax: options.requestsMax,
+    phase: options.phase,
     firstId: options.firstId ?? Math.floor(Math.random() * 0x1_0000_0000),
     ...hooks,
   });

@@ -17,9 +17,16 @@ export type Percentiles = {
 /** `points`: [percentile, ms] from 0 to 100, for plots. */
 export type Latency = Percentiles & { points: readonly (readonly [percentile: number, ms: number])[] };
 
-/** Of the answers that came in one second. `second` counts from 1. */
+/**
+ * The answers that came in one second, those to requests of the warm-up included. `second` counts from 1. The percentiles count
+ * requests that had no answer yet, too, at their age: a server that says nothing is not quick.
+ */
 export type Second = {
   second: number;
+  /** How long it was: the last one of the measured time may be shorter. */
+  ms: number;
+  /** It came after the measured time. */
+  late?: true;
   /** Place in `stages`. */
   stage: number;
   /** Of the requests that were intended in the measured time. */
@@ -27,20 +34,38 @@ export type Second = {
   ok: number;
   failed: number;
   statuses: Record<string, number>;
+  /** Due, and without an answer at its end. */
+  open: number;
   p50Ms: number;
+  p90Ms: number;
+  p95Ms: number;
   p99Ms: number;
+  p999Ms: number;
   /** The second's headline latencies, for merging. */
   hdr?: string;
 };
 
-/** The requests that were intended in a stage; rates are the intended ones at its ends. */
-export type StageResult = Segment & {
-  requests: number;
-  ok: number;
-  failed: number;
-  latencyMs: Percentiles;
-  statuses: Record<string, number>;
+/** How a stage went by the clock, whenever its answers' requests were intended. */
+export type Throughput = {
+  /** How much of the stage there was before the run ended. */
+  seconds: number;
+  /** Expected answers that came in it. */
+  answered: number;
+  /** Expected answers to requests that were intended in it, and that came after its end. */
+  late: number;
 };
+
+/** The requests that were intended in a stage, and its throughput; rates are the intended ones at its ends. */
+export type StageResult = Segment &
+  Throughput & {
+    /** `answered` per second. */
+    ratePerSec: number;
+    requests: number;
+    ok: number;
+    failed: number;
+    latencyMs: Percentiles;
+    statuses: Record<string, number>;
+  };
 
 /** How the generator itself fared. */
 export type GeneratorFigures = {
@@ -62,11 +87,20 @@ export type Facts = {
   startedAt: string;
   seconds: number;
   expectedStatuses: readonly number[];
-  segments: readonly Segment[];
+  segments: readonly (Segment & Throughput)[];
+  /** Expected answers to requests of the measured time that came after it. */
+  late: number;
+  /** Requests that found every connection busy when they were due. */
+  waited: number;
+  /** Microseconds that successes and time-outs waited for a connection, and from being sent to the answer. */
+  wait: Histogram;
+  service: Histogram;
   /** Expected answers over the whole run, warm-up included. */
   expectedInAll: number;
   /** Why requests got no answer. */
   unanswered: Record<string, number>;
+  /** 200s without usage headers, by what they say: nothing of these is stored. */
+  unstored: Record<string, number>;
   sentBytes: number;
   perSecond: readonly Second[];
   /** Checksum of what was sent. */
@@ -76,7 +110,7 @@ export type Facts = {
   generator: GeneratorFigures;
 };
 
-export type LoadResult = Omit<Facts, 'segments' | 'unanswered'> & {
+export type LoadResult = Omit<Facts, 'segments' | 'unanswered' | 'wait' | 'service'> & {
   /** Answered requests that were intended in the measured time. */
   requests: number;
   /** Those of them with a status that was expected. */
@@ -85,8 +119,13 @@ export type LoadResult = Omit<Facts, 'segments' | 'unanswered'> & {
   failed: number;
   failures: Record<string, number>;
   statuses: Record<string, number>;
-  /** Expected answers per second of the measured time. */
+  /** Expected answers that came within the measured time, to requests of the warm-up, too. */
+  answered: number;
+  /** `answered` per second. */
   ratePerSec: number;
+  /** The two parts of the latency: until there was a connection, and from then to the answer. */
+  waitMs: Percentiles;
+  serviceMs: Percentiles;
   /** Successes, and time-outs at the time that they took; refusals are not in it. */
   latencyMs: Latency;
   byStatus: Record<string, Percentiles>;
@@ -94,6 +133,7 @@ export type LoadResult = Omit<Facts, 'segments' | 'unanswered'> & {
   stages: readonly StageResult[];
   /** For `sluice load merge`. */
   histograms?: readonly Recorded[] | undefined;
+  parts?: { wait: string; service: string } | undefined;
 };
 
 const PLOTTED = [0, 10, 25, 50, 75, 90, 95, 97.5, 99, 99.5, 99.75, 99.9, 99.95, 99.99, 99.999, 100];
@@ -144,12 +184,15 @@ function stageOf(recording: Recording, stage: number, { segments, expectedStatus
   const { requests, expected: ok, failed } = countsOf(statuses, expectedStatuses);
   const latencies = recording.sum((place) => place.stage === stage && isHeadline(place.status));
   const latencyMs = percentilesOf(latencies);
-  return { ...(segments[stage] as Segment), requests, ok, failed, latencyMs, statuses: byName(statuses) };
+  const segment = segments[stage] as Segment & Throughput;
+  const ratePerSec = segment.seconds > 0 ? segment.answered / segment.seconds : 0;
+  return { ...segment, ratePerSec, requests, ok, failed, latencyMs, statuses: byName(statuses) };
 }
 
 /** Everything that follows from the histograms. */
 export function resultOf(recording: Recording, facts: Facts): LoadResult {
-  const { segments, unanswered, ...told } = facts;
+  const { segments, unanswered, wait, service, ...told } = facts;
+  const answeredInTime = segments.reduce((sum, segment) => sum + segment.answered, 0);
   const statuses = recording.statuses();
   const answered = new Map([...statuses].filter(([status]) => status > TIMED_OUT));
   const { requests, expected, failed } = countsOf(statuses, facts.expectedStatuses);
@@ -166,7 +209,10 @@ export function resultOf(recording: Recording, facts: Facts): LoadResult {
       ...Object.fromEntries(unexpected.map(([status, count]) => [`status ${status}`, count])),
     },
     statuses: byName(answered),
-    ratePerSec: facts.seconds === 0 ? 0 : expected / facts.seconds,
+    answered: answeredInTime,
+    ratePerSec: facts.seconds === 0 ? 0 : answeredInTime / facts.seconds,
+    waitMs: percentilesOf(wait),
+    serviceMs: percentilesOf(service),
     latencyMs: latencyOf(recording.sum(({ status }) => isHeadline(status))),
     byStatus: Object.fromEntries(
       [...statuses.keys()].map((status) => [statusName(status), percentiles((at) => at.status === status)]),

@@ -1,4 +1,4 @@
-/** What came in one second, for the live line, the chart and the rules that end a run. */
+/** What came in one second and what was open at its end, for the live line, the chart and the rules that end a run. */
 import { encodeHistogram, isHeadline, newHistogram, TIMED_OUT } from './recording.ts';
 import { type Second, statusName } from './result.ts';
 
@@ -10,6 +10,7 @@ export class SecondCounts {
   readonly #latency = newHistogram();
   /** By status; a look at all of them once a second is cheaper than a map for each answer. */
   readonly #counts = new Uint32Array(STATUSES);
+  #open = 0;
   sent = 0;
 
   constructor(expected: readonly number[], keepsHistogram: boolean) {
@@ -26,8 +27,14 @@ export class SecondCounts {
     if (isHeadline(status)) this.#latency.recordValue(us);
   }
 
+  /** Requests that are due and have no answer, at their age. */
+  noteOpen(us: number, count = 1): void {
+    this.#open += count;
+    this.#latency.recordValueWithCount(us, count);
+  }
+
   /** The second's figures; the next one begins. */
-  close(second: number, stage: number): Second {
+  close(place: Pick<Second, 'second' | 'stage' | 'ms' | 'late'>): Second {
     const statuses: Record<string, number> = {};
     let [ok, failed] = [0, 0];
     for (const [status, count] of this.#counts.entries()) {
@@ -39,9 +46,14 @@ export class SecondCounts {
     const latency = this.#latency;
     const at = (percentile: number): number =>
       latency.totalCount === 0 ? 0 : latency.getValueAtPercentile(percentile) / 1000;
-    const entry = { second, stage, sent: this.sent, ok, failed, statuses, p50Ms: at(50), p99Ms: at(99) };
+    const entry = {
+      ...place,
+      ...{ sent: this.sent, ok, failed, statuses, open: this.#open },
+      ...{ p50Ms: at(50), p90Ms: at(90), p95Ms: at(95), p99Ms: at(99), p999Ms: at(99.9) },
+    };
     const hdr = this.#keepsHistogram ? encodeHistogram(latency) : undefined;
     this.sent = 0;
+    this.#open = 0;
     this.#counts.fill(0);
     latency.reset();
     return hdr === undefined ? entry : { ...entry, hdr };

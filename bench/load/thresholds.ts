@@ -1,5 +1,5 @@
 /** What a run must reach. */
-import type { LoadResult } from './result.ts';
+import type { LoadResult, Percentiles } from './result.ts';
 
 export type Thresholds = {
   minRate?: number | undefined;
@@ -10,6 +10,18 @@ export type Thresholds = {
   maxFailures?: number | undefined;
   /** Of all requests, 0 to 1. */
   maxFailureShare?: number | undefined;
+  /** 200s of which nothing is stored. */
+  maxUnstored?: number | undefined;
+  bounds?: readonly Bound[] | undefined;
+};
+
+/** `transaction:p95>200`: the run fails when it is so. Without `where` it is about all requests. */
+export type Bound = {
+  text: string;
+  where: string | undefined;
+  figure: string;
+  isAbove: boolean;
+  value: number;
 };
 
 /** One threshold and how it went; `missed` is a sentence. */
@@ -63,8 +75,55 @@ function latencyChecks({ latencyMs }: LoadResult, thresholds: Thresholds): Check
   });
 }
 
+/** @param found how many of them are in the sink all the same, as in development without Redis */
+export function unstoredChecks({ unstored }: LoadResult, max: number | undefined, found = 0): Check[] {
+  if (max === undefined) return [];
+  const count = Math.max(0, Object.values(unstored).reduce((sum, one) => sum + one, 0) - found);
+  const missed = `${count} requests were told 200 and nothing of them is stored (${listed(unstored)}), allowed are ${max}`;
+  const name = `at most ${max} are told 200 and not stored`;
+  return [{ name, figure: `${count}`, ...(count > max && { missed }) }];
+}
+
+const BOUND = /^(?:([^:<>]+):)?(mean|p50|p90|p95|p99|p99\.9|max|count|rate|share)([<>])(\d+(?:\.\d+)?)(%?)$/;
+
+/** @returns undefined when it is no bound */
+export function parseBound(text: string): Bound | undefined {
+  const [, where, figure, sign, number, percent] = BOUND.exec(text) ?? [];
+  if (figure === undefined || (figure === 'share') !== (percent === '%')) return undefined;
+  return { text, where, figure, isAbove: sign === '>', value: Number(number) };
+}
+
+/** Latencies and rate of all requests, of a kind, a status (`429`, `time-out`), or a stage (`stage 2`). */
+function placeOf(
+  result: LoadResult,
+  where: string | undefined,
+): { of: Percentiles; rate: number } | undefined {
+  const { seconds, latencyMs, ratePerSec, byKind, byStatus, stages } = result;
+  if (where === undefined) return { of: latencyMs, rate: ratePerSec };
+  const nth = /^stage (\d+)$/.exec(where)?.[1];
+  const stage = nth === undefined ? undefined : stages[Number(nth) - 1];
+  if (stage) return { of: stage.latencyMs, rate: stage.ratePerSec };
+  const of = byKind[where] ?? byStatus[where];
+  return of && { of, rate: of.count / Math.max(seconds, 1e-9) };
+}
+
+function boundCheck(result: LoadResult, { text, where, figure, isAbove, value }: Bound): Check {
+  const place = placeOf(result, where);
+  const name = `not ${text}`;
+  // A status that never came is none of the requests; a kind or a stage that is not there is a mistake.
+  const isStatus = /^(\d{3}|time-out|no answer)$/.test(where ?? '');
+  if (!place && !isStatus) return { name, figure: 'none', missed: `${text}: nothing of "${where}" was sent` };
+  const { of, rate } = place ?? { of: undefined, rate: 0 };
+  const count = of?.count ?? 0;
+  const share = (100 * count) / Math.max(1, result.expected + result.failed);
+  const figures = { ...of, 'p99.9': of?.p999, count, rate, share } as Record<string, number | undefined>;
+  const found = figures[figure] ?? 0;
+  const isMissed = isAbove ? found > value : found < value;
+  return { name, figure: `${found}`, ...(isMissed && { missed: `${text}: it is ${found}` }) };
+}
+
 export function checksOf(result: LoadResult, thresholds: Thresholds): Check[] {
-  const { minRate } = thresholds;
+  const { minRate, bounds = [] } = thresholds;
   const { ratePerSec, requests, stopped } = result;
   const checks: Check[] = [
     {
@@ -83,6 +142,7 @@ export function checksOf(result: LoadResult, thresholds: Thresholds): Check[] {
         missed: `${ratePerSec.toFixed(1)} requests/s, wanted are at least ${minRate}`,
       }),
     });
+  checks.push(...bounds.map((bound) => boundCheck(result, bound)));
   if (stopped?.failed) checks.push({ name: 'runs to its end', figure: 'aborted', missed: stopped.reason });
   return checks;
 }

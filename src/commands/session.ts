@@ -3,7 +3,7 @@
  * is done.
  */
 import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { resolve } from 'node:path';
 import { type Command, InvalidArgumentError } from 'commander';
 import { z } from 'zod';
 import { type Config, isSet, loadConfig } from '../config.ts';
@@ -41,10 +41,10 @@ const devFileSchema = z.object({
 });
 type RunningDev = z.infer<typeof devFileSchema>;
 
-/** The file that the `sluice dev` of this folder wrote, while its process lives. */
-export function findDev(folder: string): RunningDev | undefined {
+/** The file that the `sluice dev` of this folder wrote, while its process lives. @param data its `--data-dir` */
+export function findDev(folder: string, data = '.sluice'): RunningDev | undefined {
   try {
-    const dev = devFileSchema.parse(JSON.parse(readFileSync(join(folder, '.sluice', 'dev.json'), 'utf8')));
+    const dev = devFileSchema.parse(JSON.parse(readFileSync(resolve(folder, data, 'dev.json'), 'utf8')));
     return isAlive(dev.pid) ? dev : undefined;
   } catch {
     return undefined;

@@ -71,15 +71,46 @@ describe('a plan', () => {
   });
 
   it.each([
-    ['--until', '1000'],
     ['--until', '2000-01-01T00:00:00Z'],
     ['--abort-on', 'failures>10%'],
+    ['--abort-on', 'p95>4'],
+    ['--abort-on', 'p99.9>19'],
   ])('ends by %s %s', (...args) => {
-    const second = { second: 1, stage: 0, sent: 900, ok: 800, failed: 200, statuses: {}, p50Ms: 1, p99Ms: 9 };
+    const second = {
+      second: 1,
+      stage: 0,
+      sent: 900,
+      ok: 800,
+      failed: 200,
+      statuses: {},
+      open: 0,
+      ms: 1_000,
+      ...{ p50Ms: 1, p90Ms: 3, p95Ms: 5, p99Ms: 9, p999Ms: 20 },
+    };
     const { stop } = parse(...args);
     const found = [1, 2, 3].map(() => stop?.(second)).at(-1);
     expect(found).toMatchObject({ failed: args[0] === '--abort-on' });
     expect(found?.reason).toContain(`(${args[0]})`);
+  });
+});
+
+describe('habits', () => {
+  it('of writing times and numbers work', () => {
+    const { load } = parse('--rate', '1.5k', '--duration', '1m30s', '--until', '2M');
+    expect(load.segments?.[0]).toMatchObject({ fromRate: 1_500, toMs: 90_000 });
+    expect(load.requestsMax).toBe(2_000_000);
+  });
+
+  it.each([
+    ['--vus', '--connections'],
+    ['-c', '--connections'],
+    ['--rps=5', '--rate'],
+    ['-R', '--rate'],
+    ['-d', '--duration'],
+    ['--threads', '--processes'],
+    ['--iterations', '--until'],
+  ])('of another tool are answered: %s', (theirs, ours) => {
+    expect(() => parse(theirs, '5')).toThrow(`is ${ours} here`);
   });
 });
 
@@ -110,6 +141,9 @@ describe('an error', () => {
     [[...DSN, '--step', '3s'], '--step'],
     [[...DSN, '--until', 'tomorrow'], '--until'],
     [[...DSN, '--abort-on', 'p99>5%'], '--abort-on'],
+    [[...DSN, '--fail-on', 'p42>5'], '--fail-on'],
+    [[...DSN, '--find-knee', '--until', '5'], '--until'],
+    [[...DSN, '--json', '-', '--stream', '-'], '--stream'],
     [[...DSN, '--connections', '0'], '--connections'],
     [[...DSN, '--rare-share', '20%'], '--rare-share'],
     [[...DSN, '--rare-clients', '5', '--rare-share', '120%'], '--rare-share'],

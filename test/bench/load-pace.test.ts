@@ -60,6 +60,42 @@ describe('a pace', () => {
   });
 });
 
+it('knows what is due and not yet given', () => {
+  const segments = segmentsOf(
+    [
+      { forMs: 1_000, rate: 100 },
+      { forMs: 0, rate: 500 },
+      { forMs: 2_000, rate: 500 },
+    ],
+    0,
+  );
+  const all = duesOf(new Pace(segments));
+  for (const [given, until] of [
+    [0, 500],
+    [20, 900],
+    [10, 1_700],
+    [400, 2_999],
+    [1_049, 3_000],
+  ] as const) {
+    const pace = new Pace(segments);
+    for (let n = 0; n < given; n++) pace.next();
+    const waiting = pace.waiting(until, 1e9);
+    expect(waiting.map(([ms]) => ms)).toEqual(all.slice(given).filter((due) => due < until));
+    const sampled = pace.waiting(until, 7);
+    expect(sampled.length).toBeLessThanOrEqual(14);
+    expect(sampled.reduce((sum, [, count]) => sum + count, 0)).toBe(waiting.length);
+  }
+});
+
+it('parts of a plan take turns, and are the plan together', () => {
+  const plan = segmentsOf([{ forMs: 1_000, rate: 90 }], 90);
+  const third = plan.map((one) => ({ ...one, fromRate: 30, toRate: 30 }));
+  const parts = [0, 1 / 3, 2 / 3].flatMap((phase) => duesOf(new Pace(third, phase)));
+  const rounded = (dues: number[]): number[] =>
+    dues.map((due) => Math.round(due * 1000)).sort((a, b) => a - b);
+  expect(rounded(parts)).toEqual(rounded(duesOf(new Pace(plan))));
+});
+
 describe('the search for the knee', () => {
   /** A server that answers up to `capacity`, or a generator that is at its limit above it. */
   const stepOf =
@@ -67,13 +103,14 @@ describe('the search for the knee', () => {
     async (rate: number) =>
       ({
         ratePerSec: Math.min(rate, capacity),
+        seconds: 10,
         latencyMs: { p99: rate > capacity ? 900 : 9 },
         generator: { bottleneck: rate > generatorMax ? ['busy'] : [] },
       }) as unknown as LoadResult;
 
   it('finds it within five percent', async () => {
     const { knee } = await findKnee({ startRate: 100, judge: () => [], step: stepOf(1_234) });
-    expect(knee.lastGoodRate).toBeLessThanOrEqual(1_234 / 0.95);
+    expect(knee.lastGoodRate).toBeLessThanOrEqual(1_234 * 1.05);
     expect(knee.lastGoodRate).toBeGreaterThan(1_234 / 1.05);
     expect(knee.firstBadRate).toBeLessThanOrEqual((knee.lastGoodRate as number) * 1.05 + 1);
   });

@@ -6,7 +6,7 @@ import { pathToFileURL } from 'node:url';
 import type { Browser } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { machineOf, type RunDocument } from '../../bench/load/document.ts';
-import { Recording, TIMED_OUT } from '../../bench/load/recording.ts';
+import { newHistogram, Recording, TIMED_OUT } from '../../bench/load/recording.ts';
 import { resultOf, type Second } from '../../bench/load/result.ts';
 import { junitXml } from '../../bench/load/show/junit.ts';
 import { LiveView, type Screen } from '../../bench/load/show/live.ts';
@@ -28,9 +28,10 @@ function documentOf(): RunDocument {
     ok: 100,
     failed: at === 7 ? 2 : 0,
     statuses: { 200: 100, ...(at === 7 && { 429: 1, 'time-out': 1 }) },
-    p50Ms: 5,
-    p99Ms: at * 10,
+    ...{ ms: 1_000, open: at },
+    ...{ p50Ms: 5, p90Ms: 7, p95Ms: 8, p99Ms: at * 10, p999Ms: at * 11 },
   });
+  const half = { seconds: 5, answered: 500, late: 0 };
   const result = resultOf(recording, {
     loop: 'open',
     targetRate: 150,
@@ -39,10 +40,11 @@ function documentOf(): RunDocument {
     seconds: 10,
     expectedStatuses: [200],
     segments: [
-      { name: '0 → 100/s', fromMs: 0, toMs: 5_000, fromRate: 0, toRate: 100 },
-      { name: HOSTILE, fromMs: 5_000, toMs: 10_000, fromRate: 100, toRate: 150 },
+      { name: '0 → 100/s', fromMs: 0, toMs: 5_000, fromRate: 0, toRate: 100, ...half },
+      { name: HOSTILE, fromMs: 5_000, toMs: 10_000, fromRate: 100, toRate: 150, ...half },
     ],
     expectedInAll: 1_000,
+    ...{ late: 0, waited: 0, wait: newHistogram(), service: newHistogram(), unstored: {} },
     unanswered: { 'no answer within 10 s': 1 },
     sentBytes: 1,
     perSecond: Array.from({ length: 10 }, (_, n) => second(n + 1)),
@@ -53,7 +55,7 @@ function documentOf(): RunDocument {
   return {
     ...result,
     histograms: recording.toRecorded(),
-    version: 1,
+    version: 2,
     runs: ['0123'],
     machine: machineOf(),
     settings: { dsn: HOSTILE },
@@ -110,6 +112,18 @@ describe('the report', () => {
     expect(ground).toBe(colorScheme === 'dark' ? 'rgb(15, 20, 27)' : 'rgb(245, 246, 248)');
     await page.close();
   });
+
+  it('has letters of their own size on a telephone, and nothing to its right', async () => {
+    const page = await browser.newPage({ viewport: { width: 400, height: 800 } });
+    await page.goto(pathToFileURL(join(dir, 'report.html')).href);
+    const scales: number[] = await page.$$eval('#charts svg[role=img]', (drawings) =>
+      drawings.map((one) => one.clientWidth / Number(one.getAttribute('viewBox')?.split(' ')[2])),
+    );
+    expect(scales).toHaveLength(7);
+    for (const scale of scales) expect(scale).toBeGreaterThan(0.9);
+    expect(await page.evaluate('document.documentElement.scrollWidth')).toBe(400);
+    await page.close();
+  });
 });
 
 it('JUnit has each check, and no text of the run as markup', () => {
@@ -136,7 +150,9 @@ describe('the live view', () => {
   };
 
   it('is a line a second where nobody looks', () => {
-    expect(shown(false)[6]).toBe('   7 s        102/s  p50 5.00 ms  p99 70.0 ms  429: 1  time-out: 1\n');
+    expect(shown(false)[6]).toBe(
+      '   7 s        102/s  p50 5.00 ms  p99 70.0 ms  open 7  429: 1  time-out: 1\n',
+    );
   });
 
   it('is a chart that is drawn over itself on a terminal', () => {

@@ -48,7 +48,7 @@ describe('against ingest, with a sink that goes away during the run', () => {
     expect(verification).toBeUndefined();
     expect(unverified).toContain('ENOENT');
     expect(missed).toEqual([expect.stringMatching(REASON)]);
-    expect(checks.map(({ missed: said }) => said === undefined)).toEqual([true, true, false]);
+    expect(checks.map(({ missed: said }) => said === undefined)).toEqual([true, true, true, false]);
     for (const name of ['away.html', 'away.xml', 'away.md'])
       expect(readFileSync(join(command.dir, name), 'utf8')).toMatch(REASON);
   });

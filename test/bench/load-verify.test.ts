@@ -22,7 +22,7 @@ let tally: Map<string, number>;
 beforeEach(() => {
   dir = temporaryFolder('verify');
   mkdirSync(join(dir, 'SLUICE_EVENTS'));
-  ledger = new Ledger(PREFIX, 0, 1);
+  ledger = new Ledger(PREFIX, 0);
   tally = new Map();
 });
 afterEach(() => rmSync(dir, { recursive: true }));

@@ -4,11 +4,22 @@ import { parseMix } from '../../workload.ts';
 import { type Encoding, hasZstd } from '../body.ts';
 import type { LoadOptions } from '../options.ts';
 import { type Segment, type Spike, type Stage, segmentsOf, withSpikes } from '../pace/pace.ts';
-import { abortOn, firstOf, parseCondition, type StopRule, untilRequests, untilTime } from '../pace/stop.ts';
+import { abortOn, firstOf, parseCondition, type StopRule, untilTime } from '../pace/stop.ts';
 import { readCorpus } from '../send/corpus.ts';
 import { type Dsn, parseDsn, readDsnFile } from '../send/dsn.ts';
-import type { Thresholds } from '../thresholds.ts';
-import { duration, header, numeric, serverUrl, share, sizes, UsageError, whole } from './values.ts';
+import { parseBound, type Thresholds } from '../thresholds.ts';
+import {
+  duration,
+  header,
+  moment,
+  numeric,
+  part,
+  serverUrl,
+  share,
+  sizes,
+  UsageError,
+  whole,
+} from './values.ts';
 
 const text = { type: 'string' } as const;
 const texts = { type: 'string', multiple: true } as const;
@@ -18,6 +29,7 @@ const OPTIONS = {
   'dsn-file': text,
   projects: text,
   api: text,
+  'data-dir': text,
   even: flag,
   url: texts,
   host: text,
@@ -30,6 +42,9 @@ const OPTIONS = {
   'find-knee': flag,
   step: text,
   until: text,
+  'start-at': text,
+  part: text,
+  processes: text,
   'abort-on': texts,
   connections: { type: 'string', default: '64' },
   'rare-clients': { type: 'string', default: '0' },
@@ -48,7 +63,10 @@ const OPTIONS = {
   'max-p999': text,
   'max-failures': text,
   'max-failure-rate': text,
+  'max-unstored': text,
+  'fail-on': texts,
   verify: flag,
+  'verify-with': text,
   sink: text,
   admin: text,
   'verify-wait': { type: 'string', default: '60s' },
@@ -57,10 +75,38 @@ const OPTIONS = {
   report: text,
   junit: text,
   summary: text,
+  stream: text,
   quiet: flag,
   help: { type: 'boolean', short: 'h', default: false },
 } as const;
+/** Flags of k6, wrk, wrk2, vegeta, hey, oha, ab and Locust, and the flag to use here. */
+const ELSEWHERE: Readonly<Record<string, string>> = {
+  ...{ vus: '--connections', c: '--connections', u: '--connections', users: '--connections' },
+  ...{ concurrency: '--connections', workers: '--connections', 'max-workers': '--connections' },
+  ...{ rps: '--rate', qps: '--rate', q: '--rate', R: '--rate', 'spawn-rate': '--stages', stage: '--stages' },
+  ...{ d: '--duration', z: '--duration', 'run-time': '--duration', s: '--stages' },
+  ...{ n: '--until', iterations: '--until', i: '--until', requests: '--until', t: '--processes' },
+  ...{ threads: '--processes', cpus: '--processes', 'execution-segment': '--part', H: '--header' },
+  ...{ body: '--corpus', D: '--corpus', targets: '--dsn-file', out: '--stream', o: '--json' },
+  ...{ output: '--json', 'summary-export': '--json', insecure: 'NODE_TLS_REJECT_UNAUTHORIZED=0' },
+  ...{ threshold: '--fail-on', thresholds: '--fail-on', 'disable-keepalive': '--no-keep-alive' },
+};
 const ENCODINGS = ['sdk', 'none', 'gzip', 'deflate', 'br', 'zstd'];
+/** Options that are the parent's business, not that of its processes. */
+const PARENTS: ReadonlySet<string> = new Set([
+  ...['processes', 'start-at', 'json', 'report', 'junit', 'summary', 'quiet', 'admin'],
+  ...[
+    'min-rate',
+    'max-p95',
+    'max-p99',
+    'max-p999',
+    'max-failures',
+    'max-failure-rate',
+    'max-unstored',
+    'fail-on',
+  ],
+]);
+const PROCESSES_MAX = 256;
 const DURATION_MS = 10_000;
 const STEP_MS = 10_000;
 const KNEE_START = 100;
@@ -77,11 +123,18 @@ export type LoadCommand = {
   stop: StopRule | undefined;
   /** `--find-knee`: the first rate. */
   knee: number | undefined;
-  verify: { sink: string | undefined; waitMs: number; lateMs: number } | undefined;
+  /** `command`: says which ids are stored, in the place of a sink. */
+  verify:
+    | { sink: string | undefined; command: string | undefined; waitMs: number; lateMs: number }
+    | undefined;
   admin: string | undefined;
   api: string | undefined;
   /** `--projects`: how many are to be made. */
   projects: number | undefined;
+  /** When the warm-up begins. */
+  startAt: Date | undefined;
+  /** How many of this program share the load. */
+  processes: number;
   output: Output;
 };
 export type Output = {
@@ -89,6 +142,8 @@ export type Output = {
   report: string | undefined;
   junit: string | undefined;
   summary: string | undefined;
+  /** A file, or `-`, for a line of JSON a second. */
+  stream: string | undefined;
   quiet: boolean;
 };
 
@@ -99,7 +154,12 @@ function parsed(args: string[], allowPositionals = false) {
   try {
     return parseArgs({ args, options: OPTIONS, allowNegative: true, allowPositionals });
   } catch (error) {
-    throw new UsageError((error as Error).message);
+    const { message } = error as Error;
+    const [, theirs = ''] = /^Unknown option '-{1,2}([^=']+)/.exec(message) ?? [];
+    const ours = ELSEWHERE[theirs];
+    throw new UsageError(
+      ours === undefined ? message : `${theirs.length > 1 ? '--' : '-'}${theirs} is ${ours} here`,
+    );
   }
 }
 export const parseFlags = parsed;
@@ -162,13 +222,55 @@ function stopOf(flags: Flags): StopRule | undefined {
   });
   const { until } = flags;
   if (until === undefined) return firstOf(rules);
-  if (/^\d+$/.test(until)) return firstOf([...rules, untilRequests(whole('until', until, { least: 1 }))]);
-  const at = new Date(until);
-  if (!/^\d{4}-\d\d-\d\dT/.test(until) || Number.isNaN(at.getTime()))
-    throw new UsageError(
-      `--until: a time such as 2026-01-31T12:00:00Z, or a number of requests, not ${until}`,
-    );
-  return firstOf([...rules, untilTime(at)]);
+  if (isCount(until)) return firstOf(rules);
+  return firstOf([...rules, untilTime(moment('until', until, ', or a number of requests'))]);
+}
+
+/** Several processes with a part of the plan each, and what they cannot share. */
+function processesOf(flags: Flags): number {
+  const processes = whole('processes', flags.processes ?? '1', { least: 1, most: PROCESSES_MAX });
+  const alone = (['find-knee', 'verify', 'verify-with', 'projects', 'part', 'stream'] as const).find(
+    (name) => flags[name],
+  );
+  if (processes > 1 && alone !== undefined) throw new UsageError(`--processes: does not go with --${alone}`);
+  return processes;
+}
+
+/** The command lines of the processes: each has its part, and its result goes to standard output. */
+export function partsOf(args: string[], count: number, startAt: Date): string[][] {
+  const { tokens } = parseArgs({ args, options: OPTIONS, allowNegative: true, tokens: true });
+  const own = tokens.flatMap((token) => {
+    if (token.kind !== 'option' || PARENTS.has(token.name)) return [];
+    return token.value === undefined ? [token.rawName] : [`--${token.name}=${token.value}`];
+  });
+  const common = [...own, '--json=-', '--quiet', `--start-at=${startAt.toISOString()}`];
+  return Array.from({ length: count }, (_, at) => [...common, `--part=${at}/${count}`]);
+}
+
+/** The plan's part of `load`: what many do together is divided, and the seed is another one. */
+function partOf(load: LoadOptions, flags: Flags): LoadOptions {
+  if (flags.part === undefined) return load;
+  if (flags['find-knee']) throw new UsageError('--part: does not go with --find-knee');
+  const { at, of } = part('part', flags.part);
+  const divided = (count: number): number => Math.floor(count / of) + (at < count % of ? 1 : 0);
+  const { segments, connections, rare = { clients: 0, share: 0 }, requestsMax } = load;
+  return {
+    ...load,
+    phase: at / of,
+    segments: segments?.map((one) => ({ ...one, fromRate: one.fromRate / of, toRate: one.toRate / of })),
+    connections: Math.max(1, divided(connections)),
+    rare: { ...rare, clients: divided(rare.clients) },
+    ...(requestsMax !== undefined && { requestsMax: Math.max(1, divided(requestsMax)) }),
+    seed: load.seed + at,
+  };
+}
+
+const isCount = (until: string): boolean => /^\d+(\.\d+)?[kM]?$/.test(until);
+
+function requestsMaxOf({ until, 'find-knee': knee }: Flags): number | undefined {
+  if (until === undefined || !isCount(until)) return undefined;
+  if (knee) throw new UsageError('--until: a number of requests does not go with --find-knee');
+  return whole('until', until, { least: 1 });
 }
 
 function dsnsOf(flags: Flags, defaults: Defaults): Dsn[] {
@@ -178,7 +280,9 @@ function dsnsOf(flags: Flags, defaults: Defaults): Dsn[] {
   if (sources > 1) throw new UsageError('--projects: makes its own projects, without --dsn');
   if (sources === 1) return dsns;
   if (defaults.dsn === undefined)
-    throw new UsageError('--dsn: at least one is needed where no sluice dev runs (--help tells more)');
+    throw new UsageError(
+      `--dsn: at least one is needed, since no sluice dev runs on ${flags['data-dir'] ?? '.sluice'} (--data-dir names another one's folder, --help tells more)`,
+    );
   return [parseDsn(defaults.dsn, '--dsn')];
 }
 
@@ -191,6 +295,9 @@ export function urlsOf(urls: readonly string[] | undefined, dsns: readonly Dsn[]
   return origins;
 }
 
+/** Only sluice says by headers what it stored. */
+const isSinkRead = (flags: Flags): boolean => flags.verify && flags['verify-with'] === undefined;
+
 function thresholdsOf(flags: Flags): Thresholds {
   const rate = flags['max-failure-rate'];
   return {
@@ -200,6 +307,15 @@ function thresholdsOf(flags: Flags): Thresholds {
     maxP999Ms: optional('max-p999', flags['max-p999']),
     maxFailures: optional('max-failures', flags['max-failures']),
     maxFailureShare: rate === undefined ? undefined : share('max-failure-rate', rate),
+    bounds: (flags['fail-on'] ?? []).map((value) => {
+      const bound = parseBound(value);
+      if (!bound)
+        throw new UsageError(
+          `--fail-on: FIGURE>VALUE or WHERE:FIGURE>VALUE, as in transaction:p95>200 or 429:share>1%, not ${value}`,
+        );
+      return bound;
+    }),
+    maxUnstored: optional('max-unstored', flags['max-unstored'] ?? (isSinkRead(flags) ? '0' : undefined)),
   };
 }
 
@@ -251,6 +367,7 @@ function loadOf(flags: Flags, dsns: readonly Dsn[]): LoadOptions {
     warmupMs: duration('warmup', flags.warmup),
     durationMs: flags.stages === undefined ? durationOf(flags) : 0,
     timeoutMs,
+    requestsMax: requestsMaxOf(flags),
     seed: whole('seed', flags.seed),
     expected: [
       200,
@@ -259,13 +376,10 @@ function loadOf(flags: Flags, dsns: readonly Dsn[]): LoadOptions {
   };
 }
 
-export const outputOf = ({ json, report, junit, summary, quiet }: Flags): Output => ({
-  json,
-  report,
-  junit,
-  summary: summary ?? process.env.GITHUB_STEP_SUMMARY,
-  quiet,
-});
+export function outputOf({ json, report, junit, summary, stream, quiet }: Flags): Output {
+  if (json === '-' && stream === '-') throw new UsageError('--stream: standard output is for --json');
+  return { json, report, junit, summary: summary ?? process.env.GITHUB_STEP_SUMMARY, stream, quiet };
+}
 export { thresholdsOf };
 
 /** @throws UsageError */
@@ -278,17 +392,21 @@ export function parseLoadCommand(args: string[], defaults: Defaults = {}): LoadC
   if (flags.projects !== undefined && api === undefined)
     throw new UsageError('--projects: needs --api, the admin port with the management API');
   return {
-    load: loadOf(flags, dsns),
+    load: partOf(loadOf(flags, dsns), flags),
+    startAt: flags['start-at'] === undefined ? undefined : moment('start-at', flags['start-at']),
+    processes: processesOf(flags),
     thresholds: thresholdsOf(flags),
     stop: stopOf(flags),
     knee: flags['find-knee'] ? numeric('rate', flags.rate ?? `${KNEE_START}`, 0.1) : undefined,
-    verify: flags.verify
-      ? {
-          sink: flags.sink ?? defaults.sink,
-          waitMs: duration('verify-wait', flags['verify-wait']),
-          lateMs: duration('late', flags.late),
-        }
-      : undefined,
+    verify:
+      flags.verify || flags['verify-with'] !== undefined
+        ? {
+            sink: flags.sink ?? defaults.sink,
+            command: flags['verify-with'],
+            waitMs: duration('verify-wait', flags['verify-wait']),
+            lateMs: duration('late', flags.late),
+          }
+        : undefined,
     admin: admin === undefined ? undefined : serverUrl('admin', admin),
     api,
     projects:

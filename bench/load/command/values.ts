@@ -5,8 +5,16 @@ export class UsageError extends Error {
   override name = 'UsageError';
 }
 
+const MULTIPLES: Readonly<Record<string, number>> = { k: 1e3, M: 1e6 };
+
+/** `1k` and `2.5M`, too. */
+function numberOf(text: string): number {
+  const [, digits = text, multiple] = /^(\d+(?:\.\d+)?)([kM])$/.exec(text) ?? [];
+  return Number(digits) * (multiple === undefined ? 1 : (MULTIPLES[multiple] as number));
+}
+
 export function numeric(name: string, text: string, least = 0): number {
-  const value = Number(text);
+  const value = numberOf(text);
   if (text.trim() === '' || !Number.isFinite(value) || value < least)
     throw new UsageError(`--${name}: a number from ${least}, not ${text}`);
   return value;
@@ -17,8 +25,8 @@ export function whole(
   text: string,
   { least = 0, most = Number.MAX_SAFE_INTEGER } = {},
 ): number {
-  const value = Number(text);
-  if (!/^\d+$/.test(text) || value < least || value > most) {
+  const value = numberOf(text);
+  if (!/^\d/.test(text) || !Number.isInteger(value) || value < least || value > most) {
     const range = most === Number.MAX_SAFE_INTEGER ? `from ${least}` : `from ${least} to ${most}`;
     throw new UsageError(`--${name}: a whole number ${range}, not ${text}`);
   }
@@ -27,11 +35,29 @@ export function whole(
 
 const UNITS_MS: Readonly<Record<string, number>> = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, '': 1_000 };
 
-/** `500ms`, `30s`, `2m`, `1h`; a mere number is seconds. @returns milliseconds */
+/** `500ms`, `30s`, `1m30s`, `1h`; a mere number is seconds. @returns milliseconds */
 export function duration(name: string, text: string): number {
-  const [, number, unit = ''] = /^(\d+(?:\.\d+)?)(ms|s|m|h)?$/.exec(text) ?? [];
-  if (number === undefined) throw new UsageError(`--${name}: a time such as 500ms, 30s or 2m, not ${text}`);
-  return Number(number) * (UNITS_MS[unit] as number);
+  if (!/^(\d+(\.\d+)?|(\d+(\.\d+)?(ms|s|m|h))+)$/.test(text))
+    throw new UsageError(`--${name}: a time such as 500ms, 30s or 1m30s, not ${text}`);
+  return [...text.matchAll(/(\d+(?:\.\d+)?)(ms|s|m|h)?/g)].reduce(
+    (sum, [, number, unit = '']) => sum + Number(number) * (UNITS_MS[unit] as number),
+    0,
+  );
+}
+
+/** `2026-01-31T12:00:00Z` */
+export function moment(name: string, text: string, or = ''): Date {
+  const at = new Date(text);
+  if (!/^\d{4}-\d\d-\d\dT/.test(text) || Number.isNaN(at.getTime()))
+    throw new UsageError(`--${name}: a time such as 2026-01-31T12:00:00Z${or}, not ${text}`);
+  return at;
+}
+
+/** `0/3`, `1/3` and `2/3` are the parts of a whole. */
+export function part(name: string, text: string): { at: number; of: number } {
+  const [at = Number.NaN, of = 0] = /^\d+\/\d+$/.test(text) ? text.split('/').map(Number) : [];
+  if (!(at < of)) throw new UsageError(`--${name}: 0/3, 1/3 or 2/3, not ${text}`);
+  return { at, of };
 }
 
 /** `30%` or `0.3`. */

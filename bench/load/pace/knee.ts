@@ -27,13 +27,21 @@ export type Knee = {
 const GROWTH = 1.5;
 const GAP_MAX = 1.05;
 /** A server that answers less than this share of what is asked is beyond its knee, whatever the latency. */
-const KEEPS_UP = 0.95;
+const KEEPS_UP = 0.97;
+/** Requests of the last moment may be under way at the end of a step. */
+const UNDER_WAY_S = 0.05;
+const WAITED_SHARE = 0.05;
 
 /** Why a step is beyond the knee. */
 export function kneeProblems(result: LoadResult, rate: number, missed: readonly string[]): string[] {
   const problems = [...missed];
-  if (result.ratePerSec < rate * KEEPS_UP)
-    problems.push(`${result.ratePerSec.toFixed(0)} of ${rate} requests/s were answered in time`);
+  const { ratePerSec, seconds, waited, expected, failed, connections } = result;
+  if (!(ratePerSec * seconds >= rate * (KEEPS_UP * seconds - UNDER_WAY_S)))
+    problems.push(`${ratePerSec.toFixed(0)} of ${rate} requests/s were answered in time`);
+  if (problems.length > 0 && waited > WAITED_SHARE * (expected + failed))
+    problems.push(
+      `all ${connections} connections were busy (more --connections tell whether they are the limit)`,
+    );
   return problems;
 }
 

@@ -35,14 +35,36 @@ export class Pace {
   /** How many requests of the present segment were due. */
   #k = 0;
 
-  constructor(segments: readonly Segment[]) {
+  /** @param phase what there is of a request when it begins: parts of one plan take turns by it */
+  constructor(segments: readonly Segment[], phase = 0) {
     this.#segments = segments;
+    this.#k = phase;
     this.#requests = Float64Array.from(segments, requestsOf);
   }
 
   /** Place of the segment that the request of the last next() belongs to. */
   get segment(): number {
     return this.#at;
+  }
+
+  /**
+   * When the requests were due that next() has yet to give, until a moment: at most `samples` moments in a segment, each with the
+   * number of requests that it stands for.
+   */
+  waiting(untilMs: number, samples: number): (readonly [ms: number, count: number])[] {
+    const found: (readonly [number, number])[] = [];
+    let first = this.#k;
+    for (let at = this.#at; at < this.#segments.length; at++) {
+      const segment = this.#segments[at] as Segment;
+      if (segment.fromMs >= untilMs) break;
+      const toMs = Math.min(untilMs, segment.toMs);
+      const end = requestsOf({ ...segment, toMs, toRate: rateAt(segment, toMs) });
+      const stride = Math.max(1, Math.ceil((end - first) / samples));
+      for (let k = first; k < end; k += stride)
+        found.push([segment.fromMs + msUntil(k, segment), Math.min(stride, Math.ceil(end - k))]);
+      first += Math.max(0, Math.ceil(end - first)) - (this.#requests[at] as number);
+    }
+    return found;
   }
 
   /** Milliseconds from the start at which one more request is due; Infinity after the last one. */
@@ -60,7 +82,7 @@ export class Pace {
   }
 }
 
-const rateText = (from: number, to: number): string =>
+export const rateText = (from: number, to: number): string =>
   from === to ? `${Math.round(to)}/s` : `${Math.round(from)} → ${Math.round(to)}/s`;
 
 /** Segments of the stages; the first begins at `startRate`. */

@@ -24,11 +24,15 @@ const refusals = ({ statuses }: Second): string =>
     .map(([status, count]) => `${status}: ${count}`)
     .join('  ');
 
+/** Answers a second; those after the end are as many as there are, since nothing else comes in their second. */
+const rateOf = ({ ok, failed, ms, late }: Second): number =>
+  (ok + failed) * (late || ms === 0 ? 1 : 1000 / ms);
+
 /** `  12 s      998/s  p50 2.10 ms  p99 8.40 ms  429: 3` */
 export function secondLine(second: Second): string {
   const others = refusals(second);
-  const answered = second.ok + second.failed;
-  return `${String(second.second).padStart(4)} s  ${number(answered).padStart(9)}/s  p50 ${number(second.p50Ms)} ms  p99 ${number(second.p99Ms)} ms${others && `  ${others}`}`;
+  const unit = second.late ? ' after the end' : '/s';
+  return `${String(second.second).padStart(4)} s  ${number(rateOf(second)).padStart(9)}${unit}  p50 ${number(second.p50Ms)} ms  p99 ${number(second.p99Ms)} ms  open ${second.open}${others && `  ${others}`}`;
 }
 
 export type Screen = {
@@ -71,7 +75,7 @@ export class LiveView {
     const most = (of: (one: Second) => number): string => number(Math.max(...last.map(of)));
     return [
       secondLine(second).slice(0, (this.#screen.columns ?? 80) - 1),
-      chart(`rate, to ${most(({ ok, failed }) => ok + failed)}/s`, ({ ok, failed }) => ok + failed),
+      chart(`rate, to ${most(rateOf)}/s`, rateOf),
       chart(`p99, to ${most(({ p99Ms }) => p99Ms)} ms`, ({ p99Ms }) => p99Ms),
       chart(`failed, to ${most(({ failed }) => failed)}/s`, ({ failed }) => failed),
     ];

@@ -4,7 +4,11 @@
  */
 (() => {
   const data = JSON.parse(document.getElementById('data').textContent);
-  const [NARROW, WIDE, HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [560, 1120, 240, 56, 24, 12, 30];
+  /** Width that a panel has within the page: a drawing of its own size keeps its letters readable on a telephone. */
+  const room = Math.max(260, document.documentElement.clientWidth - 76);
+  const isSmall = room < 480;
+  const [NARROW, WIDE] = [Math.min(560, room), Math.min(1120, room)];
+  const [HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [240, 56, 24, 12, 30];
   const SERIES = 6;
   const $ = (id) => document.getElementById(id);
 
@@ -31,6 +35,7 @@
     return value >= 1e4 ? `${Number((value / 1e3).toPrecision(3))} k` : `${Number(value.toPrecision(3))}`;
   };
   const ms = (value) => (value >= 1000 ? `${short(value / 1000)} s` : `${short(value)} ms`);
+  const sum = (counts) => Object.values(counts).reduce((all, count) => all + count, 0);
   const pairs = (counts) =>
     Object.entries(counts)
       .map(([name, count]) => `${name}: ${count}`)
@@ -56,7 +61,7 @@
     const positive = values.filter((value) => value > 0);
     const low = Math.floor(Math.log10(Math.min(...positive, 1)));
     const high = Math.max(low + 1, Math.ceil(Math.log10(Math.max(...positive, 1))));
-    const factors = high - low > 2 ? [1] : [1, 2, 5];
+    const factors = high - low > (isSmall ? 1 : 2) ? [1] : [1, 2, 5];
     const ticks = [];
     for (let power = low; power <= high; power++)
       for (const factor of power === high ? [1] : factors) ticks.push(factor * 10 ** power);
@@ -150,27 +155,30 @@
 
   function rateChart() {
     const names = [...new Set(seconds.flatMap(({ statuses }) => Object.keys(statuses)))].sort();
-    const rates = seconds.map(({ statuses }) =>
-      Object.values(statuses).reduce((sum, count) => sum + count, 0),
-    );
+    // What came after the end is a count: nothing else comes in its second.
+    const rate = ({ late, ms: long }, count) => (late ? count : (count * 1000) / Math.max(1, long));
+    const rates = seconds.map((second) => rate(second, sum(second.statuses)));
     const y = valueAxis(Math.max(...rates, ...intended.map(([, rate]) => rate), 1));
     const time = timeAxis(WIDE);
     const width = Math.max(0.5, time.scale(1) - time.scale(0) - (seconds.length > 150 ? 0 : 1));
-    const bars = seconds.flatMap(({ second, statuses }) => {
+    const bars = seconds.flatMap((one) => {
+      const { second, statuses } = one;
       let below = 0;
       return names.flatMap((name) => {
         const count = statuses[name] ?? 0;
         if (count === 0) return [];
-        const [bottom, top] = [y.scale(below), y.scale(below + count)];
-        below += count;
+        const [bottom, top] = [y.scale(below), y.scale(below + rate(one, count))];
+        below += rate(one, count);
         const bar = svg('rect', {
-          class: `area ${statusStyle(name)}`,
+          class: `area ${statusStyle(name)}${one.late ? ' late' : ''}`,
           x: time.scale(second - 1),
           y: top,
           width,
           height: bottom - top,
         });
-        bar.append(svg('title', {}, `second ${second}: ${name}: ${count}`));
+        bar.append(
+          svg('title', {}, `second ${second}${one.late ? ', after the end' : ''}: ${name}: ${count}`),
+        );
         return [bar];
       });
     });
@@ -184,6 +192,15 @@
     chart('Answers a second by status; dashed: the intended rate', parts, { names, styles, wide: true });
   }
 
+  /** Neighbours that are alike: a line does not go on across a second in which nothing was asked. */
+  function runsOf(all, has) {
+    const runs = [[]];
+    for (const one of all)
+      if (has(one)) runs.at(-1).push(one);
+      else if (runs.at(-1).length > 0) runs.push([]);
+    return runs.filter((run) => run.length > 0);
+  }
+
   function latencyChart() {
     const values = seconds.flatMap(({ p50Ms, p99Ms }) => [p50Ms, p99Ms]);
     const ticks = logTicks(values);
@@ -192,18 +209,18 @@
       ticks: ticks.map((at) => ({ at, text: ms(at) })),
     };
     const time = timeAxis(WIDE);
-    const lines = [({ p50Ms }) => p50Ms, ({ p99Ms }) => p99Ms].map((of, at) =>
-      line(
-        seconds
-          .filter((second) => of(second) > 0)
-          .map((second) => [time.scale(second.second - 0.5), y.scale(of(second))]),
-        `s${at === 0 ? 1 : 3}`,
+    const lines = [({ p50Ms }) => p50Ms, ({ p99Ms }) => p99Ms].flatMap((of, at) =>
+      runsOf(seconds, (second) => of(second) > 0).map((run) =>
+        line(
+          run.map((second) => [time.scale(second.second - 0.5), y.scale(of(second))]),
+          `s${at === 0 ? 1 : 3}`,
+        ),
       ),
     );
     const parts = [...bands(time), ...axes({ x: time, y, width: WIDE }), ...lines];
     const names = ['p50', 'p99'];
     const styles = ['s1', 's3'];
-    chart('Latency from the intended moment: p50 and p99 of each second', parts, {
+    chart('Latency from the intended moment, open requests at their age: p50 and p99 of each second', parts, {
       names,
       styles,
       wide: true,
@@ -256,7 +273,7 @@
     if (points.length === 0) return;
     const ticks = logTicks(points.map(([, value]) => value));
     const tail = (percentile) => 100 / (100 - percentile);
-    const shown = [0, 50, 90, 99, 99.9, 99.99, 99.999];
+    const shown = [0, ...(isSmall ? [] : [50]), 90, 99, 99.9, 99.99, 99.999];
     const x = {
       scale: logarithmic(1, 1e5, LEFT, NARROW - RIGHT),
       label: 'percentile',
@@ -335,12 +352,13 @@
     );
     if (data.stages.length > 1)
       table(
-        'By stage, the requests that were intended in it',
-        ['stage', 'from s', 'to s', 'answered', 'failed', 'p50 ms', 'p99 ms', 'max ms', 'statuses'],
-        data.stages.map(({ name, fromMs, toMs, ok, failed, latencyMs: l, statuses }) => [
+        'By stage: answers that came in it, and what became of the requests that were intended in it',
+        ['stage', 'from s', 'to s', 'answered/s', 'late', 'failed', 'p50 ms', 'p99 ms', 'max ms', 'statuses'],
+        data.stages.map(({ name, fromMs, toMs, ratePerSec, late, failed, latencyMs: l, statuses }) => [
           name,
           ...[fromMs / 1000, toMs / 1000].map(short),
-          `${ok}`,
+          number(ratePerSec),
+          `${late}`,
           `${failed}`,
           ...[l.p50, l.p99, l.max].map(number),
           pairs(statuses),
@@ -419,13 +437,23 @@
       `${data.startedAt.replace('T', ' ').slice(0, 19)} UTC, ${number(data.seconds)} s, ${loop}`;
     const card = (title, value, note = '') =>
       el('div', { class: 'card' }, el('span', {}, title), el('b', {}, value), el('small', {}, note));
-    const { latencyMs: l, verification: v } = data;
+    const { latencyMs: l, waitMs: wait, serviceMs: service, verification: v } = data;
     $('cards').append(
-      card('answered as expected', `${number(data.ratePerSec)}/s`, `${data.expected} requests`),
+      card(
+        'answered as expected',
+        `${number(data.ratePerSec)}/s`,
+        `${data.answered} in time, ${data.late} after the end`,
+      ),
       card('p50', `${number(l.p50)} ms`, 'from the intended moment'),
       card('p99', `${number(l.p99)} ms`, 'refusals left out'),
       card('p99.9', `${number(l.p999)} ms`, `max ${number(l.max)} ms`),
+      card(
+        'waiting, then service',
+        `${number(wait.p50)} + ${number(service.p50)} ms`,
+        `p99 ${number(wait.p99)} for a connection, ${number(service.p99)} ms to the answer`,
+      ),
       card('failed', `${data.failed}`, pairs(data.failures)),
+      card('told 200, not stored', `${sum(data.unstored)}`, pairs(data.unstored)),
     );
     if (v)
       $('cards').append(card('lost', `${v.lost}`, `double ${v.double}, late ${v.late} of ${v.accepted}`));
@@ -437,7 +465,7 @@
         ),
       );
     const cautions = [
-      ...data.generator.bottleneck.map((why) => `${why}: the figures are the generator's, not the server's.`),
+      ...data.cautions.map((why) => `${why}.`),
       ...(data.stopped ? [`The run ended early: ${data.stopped.reason}.`] : []),
       ...(data.server?.problem ? [`The server's metrics are not complete: ${data.server.problem}.`] : []),
       ...(v?.notes ?? []),

@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import type { RunDocument } from '../document.ts';
 import { histogramSteps, Recording } from '../recording.ts';
 import { statusName } from '../result.ts';
+import { cautionsOf } from './text.ts';
 
 const part = (extension: string): string =>
   readFileSync(new URL(`./report-view.${extension}`, import.meta.url), 'utf8');
@@ -31,9 +32,10 @@ function distributionOf({ histograms = [] }: RunDocument): Record<string, [ms: n
 const inScript = (value: unknown): string => JSON.stringify(value).replaceAll('<', '\\u003c');
 
 export function reportHtml(document: RunDocument): string {
-  const { histograms: _, perSecond, ...rest } = document;
+  const { histograms: _, parts: _parts, perSecond, ...rest } = document;
   const data = {
     ...rest,
+    cautions: cautionsOf(document),
     perSecond: perSecond.map(({ hdr: _hdr, ...second }) => second),
     distribution: distributionOf(document),
     stepsPerDecade: BUCKETS_PER_DECADE,

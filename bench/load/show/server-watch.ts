@@ -1,7 +1,7 @@
 /** The server's own metrics while it is loaded, as ingest's admin port gives them. */
 import { parseSamples, type Samples, total } from '../../scrape.ts';
 
-/** One look; counters are rates since the look before. `second` is of the measured time. */
+/** One look; counters are rates since the look before. `second` is of the measured time, the middle between the two looks. */
 export type ServerLook = { second: number; values: Record<string, number> };
 export type ServerFigures = {
   looks: readonly ServerLook[];
@@ -11,7 +11,7 @@ export type ServerFigures = {
   problem?: string;
 };
 
-const EVERY_MS = 2_000;
+const EVERY_MS = 1_000;
 const ANSWER_MS_MAX = 5_000;
 const GAUGES: Readonly<Record<string, string>> = {
   'requests under way': 'sluice_inflight_requests',
@@ -111,6 +111,6 @@ export class ServerWatch {
       const mean = meanMs(before.samples, samples, metric);
       if (mean !== undefined) values[name] = mean;
     }
-    this.#looks.push({ at: Date.now(), values });
+    this.#looks.push({ at: Date.now() - (at - before.at) / 2, values });
   }
 }

@@ -1,7 +1,7 @@
 /** A run as Markdown, for the summary of a CI job. */
 import type { RunDocument } from '../document.ts';
 import { number } from './figures.ts';
-import { kneeText } from './text.ts';
+import { cautionsOf, counts, kneeText } from './text.ts';
 
 const row = (...cells: readonly string[]): string =>
   `| ${cells.map((cell) => cell.replaceAll('|', '\\|')).join(' | ')} |`;
@@ -11,7 +11,7 @@ function table(head: readonly string[], rows: readonly (readonly string[])[]): s
 }
 
 export function summaryMarkdown(document: RunDocument): string {
-  const { checks, missed, latencyMs: l, statuses, stages, generator, knee } = document;
+  const { checks, missed, latencyMs: l, statuses, stages, knee, waitMs: wait, serviceMs: service } = document;
   const verdict =
     missed.length === 0 ? '✅ everything holds' : `❌ ${missed.length} of ${checks.length} do not hold`;
   const parts = [
@@ -25,15 +25,18 @@ export function summaryMarkdown(document: RunDocument): string {
       ]),
     ),
     table(
-      ['Answered/s', 'p50 ms', 'p95 ms', 'p99 ms', 'p99.9 ms', 'max ms', 'Failed', 'Statuses'],
+      [
+        ...['Answered/s', 'Late', 'p50 ms', 'p95 ms', 'p99 ms', 'p99.9 ms', 'max ms'],
+        ...['Wait for a connection p99 ms', 'Service p99 ms', 'Failed', 'Told 200, not stored', 'Statuses'],
+      ],
       [
         [
           number(document.ratePerSec),
-          ...[l.p50, l.p95, l.p99, l.p999, l.max].map(number),
+          `${document.late}`,
+          ...[l.p50, l.p95, l.p99, l.p999, l.max, wait.p99, service.p99].map(number),
           `${document.failed}`,
-          Object.entries(statuses)
-            .map(([status, count]) => `${status}: ${count}`)
-            .join(', '),
+          counts(document.unstored),
+          counts(statuses),
         ],
       ],
     ),
@@ -41,10 +44,11 @@ export function summaryMarkdown(document: RunDocument): string {
   if (stages.length > 1)
     parts.push(
       table(
-        ['Stage', 'Answered', 'Failed', 'p50 ms', 'p99 ms'],
-        stages.map(({ name, ok, failed, latencyMs: of }) => [
+        ['Stage', 'Answered/s', 'Late', 'Failed', 'p50 ms', 'p99 ms'],
+        stages.map(({ name, ratePerSec, late, failed, latencyMs: of }) => [
           name,
-          `${ok}`,
+          number(ratePerSec),
+          `${late}`,
           `${failed}`,
           number(of.p50),
           number(of.p99),
@@ -52,7 +56,6 @@ export function summaryMarkdown(document: RunDocument): string {
       ),
     );
   if (knee) parts.push(kneeText(knee));
-  for (const why of generator.bottleneck)
-    parts.push(`⚠️ ${why}: the figures are the generator's, not the server's.`);
+  for (const why of cautionsOf(document)) parts.push(`⚠️ ${why}.`);
   return `${parts.join('\n\n')}\n`;
 }

@@ -5,7 +5,7 @@ import type { LoadResult } from '../result.ts';
 import { verificationText } from '../verify/verify.ts';
 import { number } from './figures.ts';
 
-const counts = (of: Record<string, number>): string =>
+export const counts = (of: Record<string, number>): string =>
   Object.entries(of)
     .map(([name, count]) => `${name}: ${count}`)
     .join(', ') || 'none';
@@ -14,9 +14,28 @@ function stageLines({ stages }: LoadResult): string[] {
   if (stages.length < 2) return [];
   const width = Math.max(...stages.map(({ name }) => name.length));
   return stages.map(
-    ({ name, ok, failed, fromMs, toMs, latencyMs: l }) =>
-      `  ${name.padEnd(width)}  ${number((ok / Math.max(1, toMs - fromMs)) * 1000).padStart(8)}/s  p50 ${number(l.p50)}  p99 ${number(l.p99)}  max ${number(l.max)} ms${failed > 0 ? `  failed ${failed}` : ''}`,
+    ({ name, ratePerSec, late, failed, latencyMs: l }) =>
+      `  ${name.padEnd(width)}  ${number(ratePerSec).padStart(8)}/s  p50 ${number(l.p50)}  p99 ${number(l.p99)}  max ${number(l.max)} ms${late > 0 ? `  ${late} after its end` : ''}${failed > 0 ? `  failed ${failed}` : ''}`,
   );
+}
+
+/** Above these shares of the requests a reader should know it before the figures. */
+const [LATE_SHARE, WAITED_SHARE] = [0.03, 0.05];
+
+/** Sentences for what a reader should know before he believes a figure. */
+export function cautionsOf(result: LoadResult): string[] {
+  const { generator, late, waited, expected, failed, connections, waitMs: wait, serviceMs: service } = result;
+  const cautions = generator.bottleneck.map(
+    (why) => `${why}; the figures are the generator's, not the server's`,
+  );
+  if (late > LATE_SHARE * expected)
+    cautions.push(`${late} of ${expected} expected answers came after the end: the server did not keep up`);
+  const share = waited / Math.max(1, expected + failed);
+  if (share > WAITED_SHARE)
+    cautions.push(
+      `${Math.round(share * 100)} % of the requests found all ${connections} connections busy and waited for one (p50 ${number(wait.p50)}, p99 ${number(wait.p99)} ms); the server took p50 ${number(service.p50)}, p99 ${number(service.p99)} ms from the sending. More --connections tell which of the two is the limit`,
+    );
+  return cautions;
 }
 
 export function kneeText({ lastGoodRate, firstBadRate, steps }: Knee): string {
@@ -30,17 +49,25 @@ export function kneeText({ lastGoodRate, firstBadRate, steps }: Knee): string {
   return `knee: ${number(lastGoodRate)}/s was good, ${beyond}`;
 }
 
+function unstoredLine({ unstored, statuses }: LoadResult): string[] {
+  const told = Object.values(unstored).reduce((sum, count) => sum + count, 0);
+  if (told === 0) return [];
+  return [`told 200 and not stored: ${told} of ${statuses['200']} (${counts(unstored)})`];
+}
+
 export function loadText(result: LoadResult): string {
-  const { latencyMs: l, generator: g } = result;
+  const { latencyMs: l, generator: g, waitMs: wait, serviceMs: service } = result;
   const rate =
     result.loop === 'open' ? `open loop, up to ${number(result.targetRate ?? 0)}/s wanted` : 'closed loop';
   return [
     `${rate}, ${result.connections} connections, ${number(result.seconds)} s, workload ${result.workload}`,
-    `answered as expected ${number(result.ratePerSec)}/s (${result.expected}), failed ${result.failed} (${counts(result.failures)}), statuses ${counts(result.statuses)}`,
+    `answered as expected ${number(result.ratePerSec)}/s (${result.answered}${result.late > 0 ? `, and ${result.late} after the end` : ''}), failed ${result.failed} (${counts(result.failures)}), statuses ${counts(result.statuses)}`,
+    ...unstoredLine(result),
     `latency ms: mean ${number(l.mean)}  p50 ${number(l.p50)}  p90 ${number(l.p90)}  p95 ${number(l.p95)}  p99 ${number(l.p99)}  p99.9 ${number(l.p999)}  max ${number(l.max)}${result.loop === 'open' ? ', from the intended send time' : ''}, refusals left out`,
+    `of these waited for a connection p50 ${number(wait.p50)} p99 ${number(wait.p99)}, from sending to answer p50 ${number(service.p50)} p99 ${number(service.p99)} ms`,
     ...stageLines(result),
     `generator: ${number(g.cpuUsPerRequest)} µs CPU per request, ${number(g.busy * 100)} % of a core, late by p50 ${number(g.lateP50Ms)} p99 ${number(g.lateP99Ms)} ms`,
-    ...g.bottleneck.map((why) => `CAUTION: ${why}; the figures are the generator's, not the server's`),
+    ...cautionsOf(result).map((why) => `CAUTION: ${why}`),
     ...(result.stopped ? [`ended early: ${result.stopped.reason}`] : []),
   ].join('\n');
 }

@@ -17,12 +17,21 @@ export const REFUSED = 3;
 export const UNKNOWN = 4;
 export type Told = typeof NOT_SENT | typeof ACCEPTED | typeof EMPTY | typeof REFUSED | typeof UNKNOWN;
 
+const USAGE_LINE = Buffer.from('\r\nX-Service-Usage:');
 const USAGE_HEADER = /\r\nx-service-usage:/i;
+const EMPTY_HEADER = /\r\nx-service-empty:[ \t]*([^\r\n]*)/i;
 const MINTED_ID = /"id":"([0-9a-f]{32})"/;
 const FIRST_CAPACITY = 65_536;
 
-function meaningOf(status: number, answer: Buffer): Told {
-  if (status === 200) return USAGE_HEADER.test(answer.toString('latin1')) ? ACCEPTED : EMPTY;
+/** Why nothing of a 200 is stored, as its headers say it; undefined: it is stored, and counted. */
+export function unstoredReason(answer: Buffer): string | undefined {
+  if (answer.indexOf(USAGE_LINE) >= 0) return undefined;
+  const text = answer.toString('latin1');
+  return USAGE_HEADER.test(text) ? undefined : (EMPTY_HEADER.exec(text)?.[1] ?? 'no usage headers');
+}
+
+function meaningOf(status: number, answer: Buffer, isAnyServer: boolean): Told {
+  if (status === 200) return isAnyServer || unstoredReason(answer) === undefined ? ACCEPTED : EMPTY;
   return (status >= 400 && status < 500) || status === 503 ? REFUSED : UNKNOWN;
 }
 
@@ -30,24 +39,22 @@ export class Ledger {
   /** The ids' first 24 digits. */
   readonly prefix: string;
   readonly #firstId: number;
+  readonly #isAnyServer: boolean;
   #told = new Uint8Array(FIRST_CAPACITY);
   /** Ids that the server made, of accepted requests. */
   readonly minted = new Set<string>();
   readonly #counts = [0, 0, 0, 0, 0];
-  /** By place of the project among the targets. */
-  readonly acceptedOf: Uint32Array;
 
-  constructor(prefix: string, firstId: number, projects: number) {
+  /** @param isAnyServer a 200 without usage headers means stored, too */
+  constructor(prefix: string, firstId: number, isAnyServer = false) {
     this.prefix = prefix;
+    this.#isAnyServer = isAnyServer;
     this.#firstId = firstId;
-    this.acceptedOf = new Uint32Array(projects);
   }
 
   answered(connection: Connection, status: number, answer: Buffer): void {
-    const told = meaningOf(status, answer);
+    const told = meaningOf(status, answer, this.#isAnyServer);
     if (told === ACCEPTED) {
-      const { project } = connection;
-      this.acceptedOf[project] = (this.acceptedOf[project] as number) + 1;
       const id = connection.isMinted ? MINTED_ID.exec(answer.toString('latin1'))?.[1] : undefined;
       if (id !== undefined) this.minted.add(id);
     }
@@ -68,6 +75,13 @@ export class Ledger {
       this.#told = larger;
     }
     this.#told[at] = told;
+  }
+
+  /** All that were sent, and those that the server made. */
+  *ids(): Iterable<string> {
+    for (let number = 0; number < this.size; number++)
+      if (this.told(number) !== NOT_SENT) yield this.idOf(number);
+    yield* this.minted;
   }
 
   count(told: Told): number {

@@ -93,7 +93,7 @@ class Findings {
     const number = this.#ledger.numberOf(eventId);
     const isMinted = number === undefined && this.#ledger.minted.has(eventId);
     if (number === undefined && !isMinted) return;
-    this.projects.add(projectId);
+    if (projectId !== '') this.projects.add(projectId);
     this.double += copies - 1;
     if (isMinted) this.#mintedFound.add(eventId);
     if (number !== undefined && index < MASK_ITEMS - 1) this.#mark(number, index);
@@ -337,7 +337,7 @@ export function verificationText(found: Verification): string {
     ...(found.usage === undefined ? [] : [`usage +${found.usage}`]),
   ].join(', ');
   return [
-    `verify: told 200: ${accepted}${empty > 0 ? ` (and ${empty} that count nothing)` : ''}, refused ${refused}, unknown ${unknown}`,
+    `verify: told 200: ${accepted}${empty > 0 ? `, and ${empty} of which nothing is stored` : ''}, refused ${refused}, unknown ${unknown}`,
     `        stored ${stored}, lost ${lost}, double ${double}, late ${late}${grown === '' ? '' : `; ${grown}`}`,
     ...found.notes.map((note) => `        ${note}`),
   ].join('\n');

@@ -17,8 +17,8 @@ type LoadTester = { loadMain(args: string[], surroundings: Surroundings): Promis
 /** The build puts bench/load beside this program's own folders. */
 const LOAD_TESTER = new URL('../../bench/load/main.js', import.meta.url).href;
 
-export function surroundings(): Surroundings {
-  const dev = findDev(process.cwd());
+export function surroundings(args: readonly string[]): Surroundings {
+  const dev = findDev(process.cwd(), dataDirIn(args));
   const sink = setting('SLUICE_SINK') ?? (dev?.sinkDir && `ndjson:${dev.sinkDir}`);
   return {
     defaults: {
@@ -29,6 +29,12 @@ export function surroundings(): Surroundings {
     token: firstToken(setting('SLUICE_ADMIN_TOKEN')?.split(',') ?? []),
     openSink: openStored,
   };
+}
+
+/** `--data-dir`, as `sluice dev` has it. */
+function dataDirIn(args: readonly string[]): string | undefined {
+  const at = args.findIndex((arg) => /^--data-dir(=|$)/.test(arg));
+  return at < 0 ? undefined : (args[at]?.split('=')[1] ?? args[at + 1]);
 }
 
 /** It has a command line of its own, which `npm run bench -- load` shares. */
@@ -42,6 +48,6 @@ export function loadCommand(): Command {
       const wantsHelp = command.args.some((arg) => arg === '--help' || arg === '-h');
       if (!wantsHelp) loadConfig(); // @throws ConfigError
       const { loadMain } = (await import(LOAD_TESTER)) as LoadTester;
-      process.exitCode = await loadMain(command.args, surroundings());
+      process.exitCode = await loadMain(command.args, surroundings(command.args));
     });
 }
