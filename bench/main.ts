@@ -1,4 +1,4 @@
-/** `npm run bench`: the commands. Without one: the canonical workload and the speeds of light, in a few minutes. */
+/** `npm run bench`: the commands, as README.md lists them. Without one: the canonical workload and the speeds of light, in a few minutes. */
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { ensureServers } from '../src/commands/dev/install.ts';
@@ -7,6 +7,7 @@ import { hostEnvironment } from '../src/config.ts';
 import { buildRef, compareRefs, comparisonText } from './compare.ts';
 import { describeEnvironment, type Environment, machineName } from './environment.ts';
 import { OWN_DIST, ROOT } from './harness.ts';
+import { hostileCommand } from './hostile/main.ts';
 import { isolationCommand } from './isolation/main.ts';
 import { limitsCommand } from './limits/main.ts';
 import { UsageError } from './load/command/values.ts';
@@ -28,34 +29,9 @@ import {
 import { projectsCommand } from './projects/main.ts';
 import { rewriteReport, writeReport } from './report.ts';
 import { runJobs } from './runner.ts';
-import { simCommand } from './sim/main.ts';
 import { sinksCommand } from './sinks/main.ts';
 import { type Summary, summarise } from './summary.ts';
 import { summaryText } from './text.ts';
-
-const USAGE = `npm run bench [-- COMMAND …]
-
-  (none)                the canonical workload beside the speeds of light, three rounds
-  system [SCENARIO …]   the whole system; all scenarios when none is named
-  component             bare uWebSockets.js, bare Redis script, bare JetStream
-  framing               frames against one message per item, at 1 to 256 connections; what a frame adds at rest
-  micro                 parser, frames, lease cache, filters, auth, decompression, scrub
-  pairs [REF]           two servers up at once, loaded in turn: what costs how much more than what; with REF this build beside that one
-  peers                 the canonical workload and single events against Fastify, and Bento where it is found (BENTO_BIN)
-  all                   all of these but framing, saved below bench/results
-  bounds                what the figures of "one beside another" are made from
-  compare A B           two git refs alternately; . is this checkout  [--runs 6] [--scenario canonical]
-  report FOLDER         summary and report anew from the raw lines of a folder
-  load …                load against any deployment
-  merged                two generators merged beside one of twice the rate
-  limits [SHOW …]       the limiter in real processes: windows flood refusals calls  [--limit N]
-  isolation             attacks of one project beside the traffic of another  [--seconds 20] [--only PART]
-  projects              a million projects: start, memory, restarts of the broker  [--projects N] [--restarts N] [--ref REF]
-  sinks [NAME …]        what each sink costs the processor, beside ndjson  [--envelopes N]
-  sim                   the limiter's error and Redis calls against the length of a lease
-
-  --rounds N  --seed N  --out FOLDER (save there)  --json  --smoke (seconds; the figures mean nothing)
-`;
 
 const OPTIONS = {
   rounds: { type: 'string' },
@@ -65,7 +41,7 @@ const OPTIONS = {
   smoke: { type: 'boolean', default: false },
   runs: { type: 'string', default: '6' },
   scenario: { type: 'string', default: 'canonical' },
-  help: { type: 'boolean', short: 'h', default: false },
+  beside: { type: 'string' },
 } as const;
 const ROUNDS = 3;
 
@@ -113,7 +89,7 @@ const failed = ({ system, peers, pairs, framingProblems, failedJobs }: Summary):
 async function bench(command: string, names: readonly string[], flags: Flags): Promise<number> {
   if (command === 'pairs' && names[0] !== undefined) return pairWith(names[0], flags);
   const jobs = JOBS[command];
-  if (!jobs) throw new UsageError(`no command ${command}\n\n${USAGE}`);
+  if (!jobs) throw new UsageError(`no command ${command}: npm run bench -- --help tells what there is`);
   return runBench((settings) => jobs(settings, names), flags, command === 'all' && !flags.smoke);
 }
 
@@ -128,7 +104,7 @@ async function runBench(
   const folder = flags.out ?? (isSaved ? resultsFolder(environment) : undefined);
   const context = { environment, seed: settings.seed };
   const records = await runJobs(jobs, settings, (found) => {
-    if (folder !== undefined) writeReport(folder, found, summarise(found, context));
+    if (folder !== undefined) writeReport(folder, found, summarise(found, context), flags.beside);
   });
   const summary = summarise(records, context);
   process.stdout.write(
@@ -168,24 +144,26 @@ async function compare(refs: readonly string[], flags: Flags): Promise<number> {
   return comparison.problems.length > 0 ? 1 : 0;
 }
 
+/** Commands with a command line of their own; a new one is a file and a row here, and a line in README.md. */
+const OWN: Readonly<Record<string, (args: string[]) => Promise<number>>> = {
+  load: (args) => loadMain(args, surroundings(args)),
+  merged: mergedCommand,
+  limits: limitsCommand,
+  isolation: isolationCommand,
+  hostile: hostileCommand,
+  projects: projectsCommand,
+  sinks: sinksCommand,
+};
+
 async function main(args: string[]): Promise<number> {
-  if (args[0] === 'load') return loadMain(args.slice(1), surroundings(args));
-  if (args[0] === 'merged') return mergedCommand();
-  if (args[0] === 'limits') return limitsCommand(args.slice(1));
-  if (args[0] === 'isolation') return isolationCommand(args.slice(1));
-  if (args[0] === 'projects') return projectsCommand(args.slice(1));
-  if (args[0] === 'sinks') return sinksCommand(args.slice(1));
-  if (args[0] === 'sim') return simCommand(args.slice(1));
+  const own = OWN[args[0] ?? ''];
+  if (own) return own(args.slice(1));
   const { values: flags, positionals } = parseFlags(args);
   const [command = 'canonical', ...names] = positionals;
-  if (flags.help) {
-    process.stdout.write(USAGE);
-    return 0;
-  }
   if (command === 'compare') return compare(names, flags);
   if (command !== 'report') return bench(command, names, flags);
   if (names[0] === undefined) throw new UsageError('report needs a folder');
-  process.stdout.write(`${summaryText(rewriteReport(names[0]))}\n`);
+  process.stdout.write(`${summaryText(rewriteReport(names[0], flags.beside))}\n`);
   return 0;
 }
 

@@ -3,6 +3,7 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { LoadResult } from './load/result.ts';
 import { number } from './load/show/figures.ts';
+import { ratiosOf } from './ratios.ts';
 import { type BenchRecord, parseRecords, recordsToText } from './records.ts';
 import { type Summary, summarise } from './summary.ts';
 import { barPlot, escaped, linearTicks, linePlot, logTicks, type Series } from './svg.ts';
@@ -143,7 +144,31 @@ function systemTable({ system, peers }: Summary): string {
 const STYLE = `body{font-family:sans-serif;max-width:1100px;margin:2em auto;padding:0 1em;color:#222;background:#fff}svg{max-width:760px;width:100%;display:block;margin:1.5em 0}
 table{border-collapse:collapse;font-size:13px}td,th{padding:3px 8px;border-bottom:1px solid #ddd;text-align:right}td:first-child,th:first-child{text-align:left}pre{background:#f5f5f5;padding:1em;overflow-x:auto;font-size:12px}`;
 
-export function reportHtml(records: readonly BenchRecord[], summary: Summary): string {
+/** Figures by name, of one run: what two runs on one machine can be compared by. */
+function comparable(summary: Summary): Map<string, number> {
+  const { system } = summary;
+  return new Map([
+    ...ratiosOf(summary).map(({ name, value }) => [name, value] as const),
+    ...system.map(({ name, costUs }) => [`${name}: worker µs`, costUs.worker.median] as const),
+    ...system.map(({ name, acceptedPerSec }) => [`${name}: accepted/s`, acceptedPerSec.median] as const),
+    ...system.map(({ name, p99Ms }) => [`${name}: p99 ms at half the rate`, p99Ms.median] as const),
+  ]);
+}
+
+function besideTable(summary: Summary, earlier: Summary): string {
+  const before = comparable(earlier);
+  const rows = [...comparable(summary)].flatMap(([name, now]) => {
+    const then = before.get(name);
+    if (then === undefined || then === 0) return [];
+    const cells = [name, number(then), number(now), `× ${(now / then).toFixed(2)}`];
+    return [`<tr>${cells.map(cell).join('')}</tr>`];
+  });
+  const { date, commit, cpu, natsServer } = earlier.environment;
+  return `<h2>Beside an earlier run</h2><p>${escaped(`${date}, commit ${commit}, ${cpu}, nats-server ${natsServer}.`)}</p>
+<table><tr><th></th><th>then</th><th>now</th><th></th></tr>\n${rows.join('\n')}</table>`;
+}
+
+export function reportHtml(records: readonly BenchRecord[], summary: Summary, earlier?: Summary): string {
   const open = openRuns(records);
   const saturated = saturatedRuns(records);
   const { environment: e } = summary;
@@ -156,23 +181,33 @@ ${systemTable(summary)}
 ${open.length > 0 ? latencyPlot(open) : ''}
 ${saturated.length > 0 ? throughputPlot(saturated) : ''}
 ${summary.system.length > 0 ? costPlot(summary) : ''}
+${earlier ? besideTable(summary, earlier) : ''}
 <h2>All figures</h2><pre>${escaped(summaryText(summary))}</pre></html>
 `;
 }
 
-/** Writes the three files into `folder`. */
-export function writeReport(folder: string, records: readonly BenchRecord[], summary: Summary): void {
+const summaryIn = (folder: string): Summary =>
+  JSON.parse(readFileSync(join(folder, 'summary.json'), 'utf8')) as Summary;
+
+/** Writes the three files into `folder`. @param beside the folder of an earlier run to compare with */
+export function writeReport(
+  folder: string,
+  records: readonly BenchRecord[],
+  summary: Summary,
+  beside?: string,
+): void {
+  const earlier = beside === undefined ? undefined : summaryIn(beside);
   mkdirSync(folder, { recursive: true });
   writeFileSync(join(folder, 'raw.ndjson'), recordsToText(records));
   writeFileSync(join(folder, 'summary.json'), `${JSON.stringify(summary, undefined, 1)}\n`);
-  writeFileSync(join(folder, 'report.html'), reportHtml(records, summary));
+  writeFileSync(join(folder, 'report.html'), reportHtml(records, summary, earlier));
 }
 
 /** Makes summary and report anew from the raw lines of a folder and the machine that its summary names. */
-export function rewriteReport(folder: string): Summary {
+export function rewriteReport(folder: string, beside?: string): Summary {
   const records = parseRecords(readFileSync(join(folder, 'raw.ndjson'), 'utf8'));
-  const { environment, seed } = JSON.parse(readFileSync(join(folder, 'summary.json'), 'utf8')) as Summary;
+  const { environment, seed } = summaryIn(folder);
   const summary = summarise(records, { environment, seed });
-  writeReport(folder, records, summary);
+  writeReport(folder, records, summary, beside);
   return summary;
 }

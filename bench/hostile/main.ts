@@ -1,12 +1,13 @@
 /**
- * Hostile traffic at size, against the system as it runs in production with one worker: `node .bench/bench/hostile/main.js <command>`.
- * Prints what is kept in results/. A command fails when what it shows does not hold.
+ * Hostile traffic at size, against the system as it runs in production with one worker: `npm run bench -- hostile SHOW`. A show fails
+ * when what it shows does not hold.
  */
 import { parseArgs } from 'node:util';
 import { ensureServers } from '../../src/commands/dev/install.ts';
 import { hostEnvironment } from '../../src/config.ts';
 import type { NewProject } from '../../src/projects/project-store.ts';
 import { Harness, OWN_DIST } from '../harness.ts';
+import { UsageError } from '../load/command/values.ts';
 import { allowChunks } from './chunks.ts';
 import { connections, refusals } from './refusals.ts';
 import type { Show } from './scene.ts';
@@ -46,8 +47,10 @@ const SHOWS: Readonly<Record<string, Show>> = {
   connections,
 };
 
-async function main(): Promise<boolean> {
+/** @returns exit status: 1 when something does not hold */
+export async function hostileCommand(args: string[]): Promise<number> {
   const { values, positionals } = parseArgs({
+    args,
     allowPositionals: true,
     options: {
       count: { type: 'string' },
@@ -56,7 +59,7 @@ async function main(): Promise<boolean> {
     },
   });
   const show = SHOWS[positionals[0] ?? ''];
-  if (!show) throw new Error(`commands: ${Object.keys(SHOWS).join(', ')}`);
+  if (!show) throw new UsageError(`hostile: one of ${Object.keys(SHOWS).join(', ')}`);
   const bins = ensureServers(hostEnvironment(), (line) => console.error(line));
   const harness = await Harness.start({
     dist: OWN_DIST,
@@ -86,10 +89,8 @@ async function main(): Promise<boolean> {
       only: values.only,
     });
     console.log([...lines, holds ? 'holds' : 'DOES NOT HOLD'].join('\n'));
-    return holds;
+    return holds ? 0 : 1;
   } finally {
     await harness.stop();
   }
 }
-
-process.exit((await main()) ? 0 : 1);

@@ -30,6 +30,8 @@ const UPLOADS_PER_SECOND = 2;
 const BEGINS_MS = 500;
 const DRAIN_MS = 60_000;
 const RATIO_MAX = 2;
+/** A p99 of fewer events is a matter of a few of them, and no reason for a verdict. */
+const P99_EVENTS_MIN = 1_000;
 const STORED_LATER_MS_MAX = 2_000;
 const PROCESSOR_BYTES_MAX = 1024 * MIB;
 
@@ -123,6 +125,8 @@ const text = (counts: Record<string, number>): string =>
     .map(([kind, count]) => `${count} × ${kind}`)
     .join(', ');
 const mib = (bytes: number): string => (bytes / MIB).toFixed(0);
+const countOf = ({ events }: Testimony): number =>
+  Object.values(events).reduce((sum, count) => sum + count, 0);
 const isAll200 = (counts: Record<string, number>): boolean =>
   Object.keys(counts).every((kind) => kind === '200');
 
@@ -134,7 +138,8 @@ export function problemsOf(row: Row): string[] {
   if (!isAll200(attacked.uploads))
     problems.push(`${name}: uploads of the other project: ${text(attacked.uploads)}`);
   if (missing > 0) problems.push(`${name}: ${missing} accepted items are not stored`);
-  if (attacked.p99 > RATIO_MAX * quiet.p99)
+  const isEnough = Math.min(countOf(quiet), countOf(attacked)) >= P99_EVENTS_MIN;
+  if (isEnough && attacked.p99 > RATIO_MAX * quiet.p99)
     problems.push(`${name}: p99 ${attacked.p99.toFixed(1)} ms, quiet ${quiet.p99.toFixed(1)} ms`);
   const later = storedMs.attacked - storedMs.quiet;
   if (later > STORED_LATER_MS_MAX)
@@ -222,16 +227,19 @@ export async function isolationCommand(args: string[]): Promise<number> {
     say(`${''.padEnd(24)} quiet p50      p99 | attacked p50  p99, ms`);
     await witness(scene, 3_000);
     const problems: string[] = [];
+    let isShort = false;
     const table = [...TABLE_HEAD];
     for (const attack of isolated().filter(({ name }) => name.includes(values.only))) {
       const who = attack.by ? attackers[attack.by] : attacker;
       const row = await rowOf({ ...scene, attacker: who }, attack, Number(values.seconds) * 1000);
       say(lineOf(row));
+      isShort ||= countOf(row.quiet) < P99_EVENTS_MIN;
       problems.push(...problemsOf(row));
       table.push(tableLineOf(row));
     }
     say(table.join('\n'));
     await sink.close();
+    if (isShort) say(`no verdict on p99: it needs ${P99_EVENTS_MIN} events, quiet too (--seconds 20)`);
     say(problems.length === 0 ? 'holds' : ['DOES NOT HOLD', ...problems].join('\n'));
     return problems.length === 0 ? 0 : 1;
   } finally {

@@ -1,6 +1,6 @@
 /**
  * The limiter in real processes: `npm run bench -- limits COMMAND [--smoke] [--limit N]… [--out FILE]`, with a COMMAND of windows,
- * flood, refusals, calls. Prints what is kept in results/; fails when what it shows does not hold.
+ * flood, refusals, calls. Fails when what it shows does not hold.
  */
 import { appendFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';

@@ -6,31 +6,10 @@ import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { below } from '../../bench/limits/witness.ts';
-import { plotSvg, type Size, simulate, tableText } from '../../bench/sim/main.ts';
 import { rounds } from '../support/rounds.ts';
 
 const ROOT = new URL('../..', import.meta.url).pathname;
 const MS_MAX = 120_000;
-const SMALL: Size = { workers: 20, limit: 3_000, measuredMs: 5_000, leasesMs: [250, 500] };
-
-describe('the simulation', () => {
-  const rows = simulate(SMALL, 1);
-
-  it('says the same for the same seed, and never finds a window over the limit', () => {
-    expect(simulate(SMALL, 1)).toEqual(rows);
-    expect(rows.map(({ leaseMs }) => leaseMs)).toEqual([250, 500]);
-    for (const { busiest, callsOver, callsCalm } of rows) {
-      expect(busiest).toBeLessThanOrEqual(1);
-      expect(Math.min(callsOver, callsCalm)).toBeGreaterThan(0);
-    }
-  });
-
-  it('is shown as a table and a plot', () => {
-    expect(tableText(rows, SMALL).split('\n')).toHaveLength(3 + rows.length);
-    expect(plotSvg(rows)).toMatch(/^<svg xmlns="http:\/\/www.w3.org\/2000\/svg" .*<polyline/s);
-    expect(plotSvg(rows)).not.toContain('NaN');
-  });
-});
 
 describe('a witness', () => {
   it('counts what is smaller', () => {

@@ -31,7 +31,6 @@ import {
   LEASE_NEED_SLOW_MS,
   LEASE_RESERVE_MS,
   RATE_BUCKET_MS,
-  RESERVE_SHARE_MAX,
 } from '../../limits.ts';
 
 /** A lease ends this much early at the worker: clocks tick in milliseconds and drift. */
@@ -97,21 +96,9 @@ const NOTHING_SETTLED: Lease[] = [];
 /** How much demand is looked at to size the reserve. */
 const RATE_SPAN_MS = 100;
 
-/**
- * How long a reserve is leased, in ms, and all reserve outstanding as a share of the limit. The
- * script must have the same.
- */
-export type LeaseShape = { reserveMs: number; reserveShare: number; contendedShare: number };
-export const LEASE_SHAPE: LeaseShape = {
-  reserveMs: LEASE_RESERVE_MS,
-  reserveShare: RESERVE_SHARE_MAX,
-  contendedShare: CONTENDED_RESERVE_SHARE_MAX,
-};
-
 /** What one process keeps of a scope that was active in the last minute. */
 export class ScopeCache {
   // ---- The lease ----
-  readonly #shape: LeaseShape;
   /** Reserve, the earliest end first; several only when calls have crossed. */
   #reserve: Lease | undefined;
   /**
@@ -144,11 +131,6 @@ export class ScopeCache {
   #spanStart = Number.NEGATIVE_INFINITY;
   #spanTaken = 0;
   #perMs = 0;
-
-  /** `shape` is for the simulation in bench/sim, which also tries others than the script's. */
-  constructor(shape = LEASE_SHAPE) {
-    this.#shape = shape;
-  }
 
   /** Tokens that are booked and not used; those that ran out count until they are sent back. */
   get unused(): number {
@@ -243,10 +225,10 @@ export class ScopeCache {
 
   /** As much as half a lease of the demand so far; nothing for the first request after a lull. */
   #reserveWanted(now: number, limit: number): number {
-    const { reserveMs, contendedShare } = this.#shape;
     this.#measure(now, 0);
     const perMs = Math.max(this.#perMs, this.#spanTaken / RATE_SPAN_MS);
-    return Math.min(Math.floor(limit * contendedShare), Math.round((perMs * reserveMs) / 2));
+    const most = Math.floor(limit * CONTENDED_RESERVE_SHARE_MAX);
+    return Math.min(most, Math.round((perMs * LEASE_RESERVE_MS) / 2));
   }
 
   /**
@@ -259,7 +241,7 @@ export class ScopeCache {
       'no more is granted than was asked for',
     );
     this.#learn(reply);
-    this.#keep(ask.sentAt + this.#shape.reserveMs - LEASE_GUARD_MS, reply.reserveBucket, reply.reserve);
+    this.#keep(ask.sentAt + LEASE_RESERVE_MS - LEASE_GUARD_MS, reply.reserveBucket, reply.reserve);
     const endsAt = ask.sentAt + ask.needMs - LEASE_GUARD_MS;
     const isLate = now >= endsAt;
     this.#isSlow = now - ask.sentAt >= LEASE_NEED_MS / 2;

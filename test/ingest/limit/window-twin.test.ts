@@ -2,15 +2,15 @@ import fc from 'fast-check';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { seededRandom } from '../../../bench/random.ts';
-import { WindowTwin } from '../../../bench/sim/window-twin.ts';
-import { World } from '../../../bench/sim/world.ts';
 import type { LimitRedis } from '../../../src/ingest/limit/redis.ts';
-import { type Ask, LEASE_SHAPE, type WindowReply } from '../../../src/ingest/limit/scope-cache.ts';
+import type { Ask, WindowReply } from '../../../src/ingest/limit/scope-cache.ts';
 import { rateKey } from '../../../src/ingest/limit/scripts.ts';
 import { LEASE_NEED_MS, LEASE_NEED_SLOW_MS } from '../../../src/limits.ts';
 import { rounds } from '../../support/rounds.ts';
 import { redisServer, type TestServer } from '../../support/servers.ts';
 import { callAdmit, connected } from './limit-fixture.ts';
+import { WindowTwin } from './window-twin.ts';
+import { World } from './world.ts';
 
 let server: TestServer;
 let redis: LimitRedis;
@@ -179,7 +179,6 @@ describe('a flood of 20 times the limit', () => {
         limit,
         demand: 20 * limit,
         begin,
-        shape: LEASE_SHAPE,
         wayMs: 1,
         random: seededRandom(1),
       }).run(180_000);

@@ -3,14 +3,9 @@
  * their time there and back, a worker has one under way at most, and tokens that ran out are sent back a quarter of a second later,
  * all as the admission does it.
  */
-import {
-  type Ask,
-  type LeaseShape,
-  ScopeCache,
-  type WindowReply,
-} from '../../src/ingest/limit/scope-cache.ts';
-import { RATE_BUCKET_MS, RATE_WINDOW_MS } from '../../src/limits.ts';
-import type { Random } from '../random.ts';
+import type { Random } from '../../../bench/random.ts';
+import { type Ask, ScopeCache, type WindowReply } from '../../../src/ingest/limit/scope-cache.ts';
+import { RATE_BUCKET_MS, RATE_WINDOW_MS } from '../../../src/limits.ts';
 import { WindowTwin } from './window-twin.ts';
 
 export type WorldOptions = {
@@ -25,7 +20,6 @@ export type WorldOptions = {
    * `steady`: a minute just below the limit, so that afterwards tokens come back one by one.
    */
   begin: 'flood' | 'steady';
-  shape: LeaseShape;
   /** A call's way there, and as long back. */
   wayMs: number;
   random: Random;
@@ -62,8 +56,8 @@ export class World {
 
   constructor(options: WorldOptions) {
     this.#options = options;
-    this.#twin = new WindowTwin(options.shape);
-    this.#caches = Array.from({ length: options.workers }, () => new ScopeCache(options.shape));
+    this.#twin = new WindowTwin();
+    this.#caches = Array.from({ length: options.workers }, () => new ScopeCache());
     let sum = 0;
     for (const weight of options.weights) {
       sum += weight;

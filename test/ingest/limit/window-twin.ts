@@ -1,21 +1,18 @@
 /**
  * The window part of admit.lua once more, in memory, so that minutes of hundreds of workers are simulated in seconds. It answers an
- * Ask as the script does, and `test/ingest/limit/window-twin.test.ts` holds the two against each other. The lease of a reserve and its share of
- * the limit are parameters, because they are what is simulated.
+ * Ask as the script does, and window-twin.test.ts holds the two against each other.
  */
-import {
-  type Ask,
-  LEASE_SHAPE,
-  type LeaseShape,
-  type WindowReply,
-} from '../../src/ingest/limit/scope-cache.ts';
+import type { Ask, WindowReply } from '../../../src/ingest/limit/scope-cache.ts';
 import {
   RATE_BUCKET_MS as BUCKET_MS,
   CONTENDED_MS,
+  CONTENDED_RESERVE_SHARE_MAX,
   EXACT_LIMIT_MAX,
   LEASE_NEED_SLOW_MS,
+  LEASE_RESERVE_MS,
+  RESERVE_SHARE_MAX,
   RATE_WINDOW_MS as WINDOW_MS,
-} from '../../src/limits.ts';
+} from '../../../src/limits.ts';
 
 /** `now`: Unix ms by Redis's clock. With as many waiting requests as the ask needs tokens, also a call of the script. */
 export type TwinCall = {
@@ -36,7 +33,6 @@ const saidOf = ({ admitsAt, scarce, refusingWindow }: WindowReply) => ({
 });
 
 export class WindowTwin {
-  readonly #shape: LeaseShape;
   /** Bucket → tokens booked in it. */
   readonly #booked = new Map<number, number>();
   /** Bucket → how many of them are reserve that is outstanding. */
@@ -51,13 +47,9 @@ export class WindowTwin {
   #lostAt: number | undefined;
   #tightAt: number | undefined;
 
-  constructor(shape: LeaseShape = LEASE_SHAPE) {
-    this.#shape = shape;
-  }
-
   call({ ask, limit, now, further = [] }: TwinCall, waits = ask.need > 0): WindowReply & { lost: boolean } {
     const needBucket = Math.ceil((now + ask.needMs) / BUCKET_MS);
-    const reserveBucket = Math.ceil((now + this.#shape.reserveMs) / BUCKET_MS);
+    const reserveBucket = Math.ceil((now + LEASE_RESERVE_MS) / BUCKET_MS);
     this.#pullBack(Math.ceil((now + LEASE_NEED_SLOW_MS) / BUCKET_MS));
     this.#drop(Math.floor((now - WINDOW_MS) / BUCKET_MS));
     for (const lease of ask.settled) this.#settle(lease);
@@ -156,11 +148,10 @@ export class WindowTwin {
     const contended = this.#tightWithin(CONTENDED_MS, now);
     if (wanted === 0 || granted < need || !(contended || limit > EXACT_LIMIT_MAX))
       return { granted, reserve: 0, scarce: false };
-    const { reserveShare, contendedShare } = this.#shape;
-    let grantable = Math.floor(limit * (contended ? contendedShare : reserveShare));
+    let grantable = Math.floor(limit * (contended ? CONTENDED_RESERVE_SHARE_MAX : RESERVE_SHARE_MAX));
     const from = Math.floor(now / BUCKET_MS) + 1;
     // After a small step of the clock backwards, reserve may end later still; it is not looked at.
-    const to = Math.ceil((now + this.#shape.reserveMs) / BUCKET_MS);
+    const to = Math.ceil((now + LEASE_RESERVE_MS) / BUCKET_MS);
     for (const [bucket, count] of this.#outstanding) if (bucket >= from && bucket <= to) grantable -= count;
     const share = contended ? Math.ceil((room - granted) / 2) : Math.ceil(grantable / 2);
     const reserve = Math.max(0, Math.min(wanted, grantable, share, room - granted));
