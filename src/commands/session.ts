@@ -41,7 +41,10 @@ const devFileSchema = z.object({
 });
 type RunningDev = z.infer<typeof devFileSchema>;
 
-/** The file that the `sluice dev` of this folder wrote, while its process lives. @param data its `--data-dir` */
+/**
+ * The file that the `sluice dev` of this folder wrote, while its process lives.
+ * @param data its `--data-dir`
+ */
 export function findDev(folder: string, data = '.sluice'): RunningDev | undefined {
   try {
     const dev = devFileSchema.parse(JSON.parse(readFileSync(resolve(folder, data, 'dev.json'), 'utf8')));
