@@ -6,6 +6,17 @@ import type { NatsLink } from '../../src/stream/nats.ts';
 export const DRAIN_MS_MAX = 90_000;
 const LOOK_MS = 100;
 
+/** A server that has just been under load, or a cluster that chooses a leader, may take longer than one request waits. */
+export async function patiently<T>(ask: () => Promise<T>): Promise<T> {
+  for (let left = 20; ; left--)
+    try {
+      return await ask();
+    } catch (error) {
+      if (left === 0) throw error;
+      await pause(250);
+    }
+}
+
 /** Last sequence of each stream at some moment. */
 export type Mark = ReadonlyMap<string, number>;
 
@@ -34,7 +45,8 @@ export class Queue {
     const manager = await this.#link.manager();
     const counts = await Promise.all(
       this.#streams.map(async (stream) => {
-        const { num_pending, num_ack_pending } = await manager.consumers.info(stream, 'processor');
+        const info = await patiently(() => manager.consumers.info(stream, 'processor'));
+        const { num_pending, num_ack_pending } = info;
         return num_pending + num_ack_pending;
       }),
     );
@@ -75,7 +87,11 @@ export class Queue {
   }
 
   /** Of every stream that is not empty, what the broker says of it and of its consumer. */
-  async leftovers(): Promise<{ messages: number; text: string }[]> {
+  leftovers(): Promise<{ messages: number; text: string }[]> {
+    return patiently(() => this.#leftovers());
+  }
+
+  async #leftovers(): Promise<{ messages: number; text: string }[]> {
     const manager = await this.#link.manager();
     const found = await Promise.all(
       this.#streams.map(async (stream) => {
@@ -91,7 +107,8 @@ export class Queue {
   }
 
   async deadLetters(): Promise<number> {
-    const { state } = await (await this.#link.manager()).streams.info('SLUICE_DEAD_LETTERS');
+    const { streams } = await this.#link.manager();
+    const { state } = await patiently(() => streams.info('SLUICE_DEAD_LETTERS'));
     return state.messages;
   }
 }

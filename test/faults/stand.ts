@@ -14,7 +14,7 @@ import { DIST, until } from '../support/system.ts';
 import { Backing, type BackingOptions } from './backing.ts';
 import type { ProjectName, ProjectTerms, Stored } from './ledger.ts';
 import type { Targets } from './load.ts';
-import { Queue } from './queue.ts';
+import { patiently, Queue } from './queue.ts';
 import { readNdjson, type SinkFiles } from './sink-reader.ts';
 import { Supervised } from './supervised.ts';
 import { Witness, witnessed } from './witness.ts';
@@ -181,7 +181,7 @@ export class Stand {
     const terms: Partial<Record<ProjectName, ProjectTerms>> = {};
     const targets: Partial<Record<keyof Targets, string>> = {};
     for (const [name, own] of Object.entries(wanted) as [keyof Targets, (typeof wanted)[keyof Targets]][]) {
-      const { id, key } = await this.#createProject(own);
+      const { id, key } = await patiently(() => this.#createProject(own));
       const { rateLimit, quota } = own;
       targets[name] = `/api/${id}/envelope/?compat_key=${key}`;
       if (name === 'unjudged') continue;

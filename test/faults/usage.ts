@@ -1,20 +1,9 @@
-import { setTimeout as pause } from 'node:timers/promises';
 import { readUsage } from '../../src/ingest/limit/month-count.ts';
 import { LimitRedis } from '../../src/ingest/limit/redis.ts';
 import { systemClock } from '../../src/lib/clock.ts';
 import { CheckpointBucket } from '../../src/projects/usage/checkpoint-bucket.ts';
+import { patiently } from './queue.ts';
 import { quiet, type Stand } from './stand.ts';
-
-/** A server that has just been under load may take longer than the limiter would wait for it. */
-async function patiently<T>(ask: () => Promise<T>): Promise<T> {
-  for (let left = 20; ; left--)
-    try {
-      return await ask();
-    } catch (error) {
-      if (left === 0) throw error;
-      await pause(250);
-    }
-}
 
 /** This month's usage as it stands in Redis; where that has none, the checkpoint from which counting would resume. */
 export async function usageOf<Name extends string>(
