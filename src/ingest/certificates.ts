@@ -8,7 +8,10 @@ const DEFAULT_PORT: Readonly<Record<string, number>> = { 'nats:': 4222, 'tls:': 
 
 type Address = { host: string; port: number };
 
-/** Rejects also when the other side closes or says nothing for TLS_ANSWER_MS_MAX. */
+/**
+ * Waits for an event of the socket. Rejects on an error, when the socket closes, and when nothing
+ * happens for TLS_ANSWER_MS_MAX.
+ */
 function once(socket: Socket, event: 'connect' | 'data' | 'secureConnect'): Promise<unknown> {
   return new Promise((resolve, reject) => {
     socket.once(event, resolve);
@@ -18,13 +21,19 @@ function once(socket: Socket, event: 'connect' | 'data' | 'secureConnect'): Prom
   });
 }
 
-/** nats-server says in the clear whether it wants TLS, and only then the handshake begins. */
+/**
+ * Tells whether nats-server wants TLS. The server says so in a first line in the clear, before the
+ * TLS handshake begins.
+ */
 async function isTlsWanted(socket: Socket): Promise<boolean> {
   const line = String(await once(socket, 'data'));
   return /"tls_(required|available)":\s*true/.test(line);
 }
 
-/** The certificate is only looked at: one that is not valid is reported as well. */
+/**
+ * Does the TLS handshake and returns when the server's certificate ends (Unix seconds). An invalid
+ * certificate is accepted here, because its end must be reported as well.
+ */
 async function validTo(socket: Socket, host: string): Promise<number> {
   const secured: TLSSocket = connectTls({
     socket,
@@ -35,7 +44,7 @@ async function validTo(socket: Socket, host: string): Promise<number> {
   return Date.parse(secured.getPeerCertificate().valid_to) / 1000;
 }
 
-/** Unix seconds; undefined for a server without TLS. */
+/** Returns when a server's certificate ends (Unix seconds); undefined for a server without TLS. */
 async function certificateEnd(protocol: string, { host, port }: Address): Promise<number | undefined> {
   const socket = connectTcp({ host, port });
   try {
@@ -48,17 +57,17 @@ async function certificateEnd(protocol: string, { host, port }: Address): Promis
 }
 
 /**
- * When the certificates of the NATS and Redis servers end, as the servers show them. A server that
- * does not answer keeps the figure that it had.
+ * Watches when the certificates of the NATS and Redis servers end, as the servers present them. A
+ * server that does not answer keeps its last known value.
  */
 export class Certificates {
   readonly #urls: readonly URL[];
-  /** In Unix seconds, by `host:port`. */
+  /** Ends of the certificates (Unix seconds), by `host:port`. */
   readonly #ends = new Map<string, number>();
   readonly #timer: NodeJS.Timeout;
 
   constructor(urls: readonly string[]) {
-    // One of sentinels is no URL of a server, and they speak no TLS.
+    // A URL that lists sentinels names no server, and sentinels speak no TLS: it is left out.
     const servers = urls.filter((url) => URL.canParse(url)).map((url) => new URL(url));
     this.#urls = servers.filter(({ protocol }) => protocol in DEFAULT_PORT);
     this.#timer = setInterval(() => this.#lookAtAll(), LOOK_EVERY_MS).unref();

@@ -1,8 +1,9 @@
 /**
- * uWebSockets.js is a binary: one for each platform and each version of Node, and the package has
- * none for some of them. Without a fitting one workers die at their import, one after another, with
- * a stack that names no remedy. So a program that starts workers asks here first. A binary is no
- * source code either: only the ones that the tests ran with are loaded (docs/supply-chain.md).
+ * Checks that the tested binary of uWebSockets.js is installed. The package has one binary for each
+ * platform and version of Node, and none for some of them. Without a fitting binary each worker
+ * would die at its import, with a stack trace that names no remedy. So a program that starts
+ * workers checks here first. A binary cannot be read like source code either: only the ones that
+ * the tests ran with are loaded (docs/supply-chain.md).
  */
 import { createHash } from 'node:crypto';
 import { existsSync, readFileSync } from 'node:fs';
@@ -11,17 +12,19 @@ import { dirname, join } from 'node:path';
 
 /** The runtime that loads the binary. */
 export type Runtime = {
-  /** As `process.version` has it. */
+  /** Version of Node, as in `process.version`. */
   version: string;
-  /** The version of Node's binary interface. */
+  /** Version of Node's binary interface. */
   modules: string;
   platform: string;
   arch: string;
-  /** Version of the GNU C library; undefined where there is another one. */
+  /** Version of the GNU C library; undefined on a system with another C library. */
   glibc: string | undefined;
 };
 
-/** The interface of Node 20, whose binary is built for an older C library than the others. */
+/**
+ * The binary interface of Node 20, whose binary is built for an older C library than the others.
+ */
 const NODE_20 = '115';
 const GLIBC_MIN = { node20: 2.27, others: 2.38 };
 
@@ -47,12 +50,15 @@ function sha256Of(path: string): string | undefined {
 
 const glibcOf = (runtime: Runtime): number => Number(runtime.glibc ?? 0);
 
-/** A command of this program, for `npx -c`: a second npx would take the options of the first. */
+/**
+ * Returns the shell command that runs `command` of this program, for `npx -c`. The shell command
+ * starts `node` directly, because a second npx would take the options of the first.
+ */
 export const thisProgram = (command: string): string => `node ${process.argv[1]} ${command}`;
 
 /**
- * Why no worker can start, in a sentence with the remedy; undefined: the tested binary is there. It
- * costs 10 ms of CPU: the one file that Node would load has 7 MB.
+ * Returns why no worker can start, as a sentence with the remedy; undefined when the tested binary
+ * is there. Reading and hashing the binary (7 MB) costs 10 ms of CPU.
  * @param command what the user wanted to run
  */
 export function nativeProblem(
@@ -64,7 +70,7 @@ export function nativeProblem(
   const onLinux = platform === 'linux';
   if (onLinux && glibcOf(runtime) < GLIBC_MIN.node20)
     return `uWebSockets.js needs the GNU C library ${GLIBC_MIN.node20} or newer: run the image`;
-  // Debian 12 and Ubuntu 22.04 have a C library that is too old for the binary of Node 24.
+  // The C library of Debian 12 and Ubuntu 22.04 is too old for the binary of Node 24.
   const major = onLinux && glibcOf(runtime) < GLIBC_MIN.others ? 20 : 24;
   const remedy = `Run it by Node ${major}, which npm brings for one command: npx -y -p node@${major} -c '${command}'`;
   const file = `uws_${platform}_${arch}_${modules}.node`;

@@ -1,4 +1,7 @@
-/** The primary of `sluice ingest`: one port, several workers, one admin port. */
+/**
+ * The primary of `sluice ingest`: starts the workers, which share one port, and serves the admin
+ * port.
+ */
 
 import type { Config } from '../config.ts';
 import { systemClock } from '../lib/clock.ts';
@@ -27,7 +30,7 @@ import { mergeProjects } from './http/metrics/page-figures.ts';
 import type { RequestLines } from './http/metrics/request-log.ts';
 import { type Readiness, WorkerPool } from './worker-pool.ts';
 
-/** Where SLUICE_ADMIN_PORT is not set. */
+/** Admin port when SLUICE_ADMIN_PORT is not set. */
 export const ADMIN_PORT = 8081;
 const SCRAPE_MS_MAX = 500;
 
@@ -48,7 +51,10 @@ class ServerFigures {
     });
   }
 
-  /** The fill of the streams is left out when the broker does not answer within `waitMs`. */
+  /**
+   * Collects the metrics. Those of the streams are left out when the broker does not answer within
+   * `waitMs`.
+   */
   async snapshot(waitMs: number): Promise<MetricsSnapshot> {
     const expiry = this.#credsFile === undefined ? undefined : credsExpiry(this.#credsFile);
     const streams = await this.#streams.snapshot(waitMs);
@@ -66,9 +72,15 @@ type RunningIngest = {
 };
 
 /**
- * Ready when all workers have been so together, because the kernel gives connections to all that
- * listen, or a minute after the start; from then on, when one is. A check is as bad as the worst
- * worker's; the registry's only until then.
+ * Combines the workers' readiness into that of the primary.
+ *
+ * The primary becomes ready when all workers are ready at the same time, because the kernel gives
+ * connections to every worker that listens. A minute after the start one ready worker is enough.
+ * Once the primary has become ready, it is ready while at least one worker is.
+ *
+ * The checks of Redis and NATS are those of the worst worker. The check of the registry is that of
+ * the worst worker only until the primary has become ready; then one worker with a loaded registry
+ * is enough.
  */
 function combine({ readiness, wasComplete }: WorkerPool, stopping: boolean): Readiness {
   const spoken = readiness.filter((one) => one !== undefined);
@@ -87,7 +99,7 @@ function combine({ readiness, wasComplete }: WorkerPool, stopping: boolean): Rea
   };
 }
 
-/** The workers' figures and the primary's own. */
+/** Sums the workers' metrics and the primary's own. */
 async function collect(
   pool: WorkerPool,
   figures: ProcessFigures,
@@ -104,13 +116,15 @@ async function collect(
   return sumSnapshots([own, ofPrimary, ...(await pool.snapshots(SCRAPE_MS_MAX, projects))]);
 }
 
-/** Connections of the management API and of scrapes, made when they are first needed. */
+/**
+ * Returns the connections of the management API and of scrapes. Each is opened at its first use.
+ */
 function connectionsOf(config: Config, log: Log): Connections {
   return new Connections({ ...config, name: 'sluice ingest, primary', role: 'ingest', log });
 }
 
 /**
- * Starts the primary. `onRequests` hears of finished requests in development.
+ * Starts the primary. In development `onRequests` receives lines about finished requests.
  * @throws PortError when a port is taken
  */
 export async function runIngest(
@@ -119,8 +133,8 @@ export async function runIngest(
   onRequests: (lines: RequestLines) => void = () => undefined,
 ): Promise<RunningIngest> {
   const adminPort = config.adminPort ?? ADMIN_PORT;
-  // Workers share the port by SO_REUSEPORT, which makes listening on another sluice's port succeed
-  // silently.
+  // Workers share the port by SO_REUSEPORT. With that option, listening on the port of another
+  // sluice would succeed silently, so the ports are checked first.
   await checkPortIsFree(config.host, config.port);
   await checkPortIsFree(config.adminHost, adminPort);
   let stopping = false;
@@ -165,7 +179,7 @@ export async function runIngest(
       },
     },
   }).catch(async (error: unknown) => {
-    // Another program has taken the port since it was looked at.
+    // For example, another program has taken the admin port since the check.
     servers.stop();
     figures.stop();
     await pool.stop();

@@ -21,61 +21,73 @@ export type FromWorker =
       readiness: Readiness;
       snapshot: MetricsSnapshot;
       projects?: ProjectRow[];
-      /** CPU, memory and the like, when the primary asked. */
+      /** CPU, memory and the like; only when the primary asked for them. */
       process?: MetricsSnapshot;
     }
   | ({ kind: 'requests' } & RequestLines);
 
-/** `beat`: with the figures of the process, which has this name. */
+/**
+ * `beat` asks a worker for a beat with the metrics of its process under `name`, and with its
+ * busiest projects when `projects` is true.
+ */
 export type ToWorker = { kind: 'stop' } | { kind: 'beat'; projects: boolean; name: string };
 
 // ---- The pool ----
 
-/** One that has said nothing yet is given no connections: it may take its time to start. */
+/**
+ * A worker may stay silent this long after its start: before its first message it does not listen,
+ * so the kernel gives it no connections. The pool waits equally long for all workers to be ready.
+ */
 const START_MS_MAX = 60_000;
 const RESTART_MS_MIN = 100;
 const RESTART_MS_MAX = 5_000;
 
 const WATCH_MS = 1_000;
-/** A look that comes this late says that this process stood still, not that the workers did. */
+/** A check that comes this late shows that the primary stood still, not that its workers did. */
 const WATCH_LATE_MS = 2 * WATCH_MS;
-/** A worker that has lived this long starts the back-off anew when it dies. */
+/** A worker that has lived longer than this resets the pause before restarts when it dies. */
 const HEALTHY_MS = 10_000;
-/** Snapshots of the dead that are kept apart before they are summed into one. */
+/** Snapshots of dead workers that are kept apart; when there are more, they are summed into one. */
 const DEPARTED_MAX = 16;
-/** A worker that does not end by itself after this is killed. */
+/** A worker that has not ended this long after it was asked to stop is killed. */
 const STOP_MS_MAX = 30_000;
 /**
- * A worker's live heap is some 15 MiB. V8 (Node 20) sets the bound of the old space close above
- * that, and bodies, which are external memory, count against it. So without a floor V8 marks the
- * whole heap ten times a second at half load. Below this many MiB it does not.
+ * Floor for the old space of a worker's heap, in MiB. A worker's live heap is some 15 MiB, and V8
+ * (Node 20) sets the bound of the old space close above that. Bodies are external memory and count
+ * against this bound, too. So without a floor V8 marks the whole heap ten times a second at half
+ * load; with the floor it does not.
  */
 const OLD_SPACE_UNLOOKED = '--initial-old-space-size=64';
 /**
- * V8 learns which objects outlive a collection, and makes later ones of that kind in the old space.
- * In a worker's first moments that is every request, because the young space is still small. All
- * later requests would then live until a full collection, which costs a quarter more CPU.
+ * Stops V8 from allocating new objects in the old space. V8 learns which objects outlive a
+ * collection and then allocates that kind of object there. In a worker's first moments every
+ * request outlives a collection, because the young space is still small. The objects of all later
+ * requests would then live until a full collection, which costs a quarter more CPU.
  */
 const NOTHING_BORN_OLD = '--no-allocation-site-pretenuring';
 /**
- * Bounds each half of the young space at 16 MiB, which is the default of Node 20 and 22. With the
- * 64 MiB of Node 24 a worker needs four tenths more CPU for the canonical mix and a processor up to
- * a quarter more, and both need 30 to 70 MiB more.
+ * Bounds each half of the young space at 16 MiB, the default of Node 20 and 22. With Node 24's
+ * default of 64 MiB a worker uses 40 % more CPU for the canonical mix of requests, a processor up
+ * to 25 % more, and each 30 to 70 MiB more memory.
  */
 export const YOUNG_SPACE = '--max-semi-space-size=16';
-/** For what its inflaters leave behind (ingest/envelope/inflate/inflater.ts). */
+/**
+ * Lets a worker ask V8 to free the garbage of its inflaters (ingest/envelope/inflate/inflater.ts).
+ */
 export const COLLECTIONS_ON_REQUEST = '--expose-gc';
 /**
- * Of a processor, under `dev` and in the image. Frames in hand are external memory, as a worker's
- * bodies are: without a floor for the old space it needs up to a third more CPU on Node 24. The
- * image gives both flags to every command, and `dev` to a primary too, which is 6 MiB larger then.
+ * V8 flags of a processor, under `sluice dev` and in the image. The frames that a processor holds
+ * are external memory, like a worker's bodies: without a floor for the old space a processor uses
+ * up to a third more CPU on Node 24. The image gives both flags to every command, and `sluice dev`
+ * gives them to its primary, too, which then takes 6 MiB more.
  */
 export const PROCESSOR_FLAGS = [YOUNG_SPACE, '--initial-old-space-size=128'] as const;
 
 /**
- * uWebSockets.js buffers so much of a head that comes in segments, and answers 431 beyond it; left
- * to itself 4 KiB. Twice our own bound, so that a head that has more headers than that, or a long
- * request line too, gets our answer. It reads this when it is loaded.
+ * Environment variable that uWebSockets.js reads when it is loaded: how many bytes of a request
+ * head it buffers when the head comes in several segments. It answers 431 to a larger head, and its
+ * default is 4 KiB. The value is twice our own bound, so that a head with too many headers for us,
+ * even with a long request line, still gets our answer.
  */
 const LIBRARY_SETTINGS = { UWS_HTTP_MAX_HEADERS_SIZE: `${2 * REQUEST_HEADER_BYTES_MAX}` };
 
@@ -83,22 +95,25 @@ type Worker = {
   process: ChildProcess;
   startedAt: number;
   heardAt: number;
-  /** When it last gave what it was asked for; a beat of its own may come in between. */
+  /**
+   * When the worker last answered a request for its process metrics. Beats that it sends unasked do
+   * not count.
+   */
   answeredAt: number;
-  /** Its loop runs. */
+  /** The worker has sent a message: its event loop runs. */
   hasSpoken: boolean;
   readiness: Readiness | undefined;
   snapshot: MetricsSnapshot;
-  /** The lowest that no living sibling has: its name in the metrics. */
+  /** The worker's number in the metrics: the lowest that no living sibling has. */
   number: number;
-  /** Its CPU, memory and the like, as of the last time that they were asked for. */
+  /** CPU, memory and the like of the process, as of the primary's last request for them. */
   ofProcess: MetricsSnapshot;
-  /** As of the last time that the page asked for them. */
+  /** The worker's busiest projects, as of the admin page's last request for them. */
   projects: ProjectRow[];
 };
 
 type WorkerPoolOptions = {
-  /** The program of a worker. */
+  /** The program that each worker runs. */
   program: URL;
   count: number;
   log: Log;
@@ -109,12 +124,14 @@ type WorkerPoolOptions = {
  * Keeps `count` workers alive.
  *
  * A worker that dies is started again, after a pause that doubles from RESTART_MS_MIN up to
- * RESTART_MS_MAX while workers die young. One that lives but no longer runs its loop is
- * killed after WORKER_SILENT_MS_MAX: the kernel would go on giving it its share of new connections;
- * one that has not come so far yet has START_MS_MAX. What a dead worker has counted goes on
- * counting. A primary that stood still itself (stopped, starved, its machine suspended) finds what
- * the workers said only after its timers have run, so it gives them their time anew: before that,
- * waking up after seven seconds killed every healthy worker at once.
+ * RESTART_MS_MAX while workers die young. A worker whose event loop hangs is killed after
+ * WORKER_SILENT_MS_MAX, because the kernel would go on giving it its share of new connections. A
+ * worker that has sent no message yet has START_MS_MAX instead. The counters of a dead worker stay
+ * in the metrics.
+ *
+ * The primary may stand still itself: stopped, starved of CPU, or on a suspended machine. When it
+ * wakes up, its timers run before it reads the workers' messages. It therefore gives all workers
+ * their time anew. Without this, waking up after seven seconds killed every healthy worker at once.
  */
 export class WorkerPool {
   readonly #options: WorkerPoolOptions;
@@ -127,8 +144,8 @@ export class WorkerPool {
   #stopping = false;
   restarts = 0;
   /**
-   * All workers have been ready together at some time, or it took so long that those that are must
-   * do.
+   * The pool was complete once: all workers were ready at the same time, or START_MS_MAX had passed
+   * and at least one was ready.
    */
   wasComplete = false;
 
@@ -142,19 +159,22 @@ export class WorkerPool {
     return this.#workers.size;
   }
 
-  /** What the workers last said of themselves; undefined for one that has not spoken yet. */
+  /** Readiness as in each worker's last beat; undefined for a worker that has sent none yet. */
   get readiness(): (Readiness | undefined)[] {
     return [...this.#workers].map((worker) => worker.readiness);
   }
 
-  /** By living worker, as of the last {@link snapshots} that asked for projects. */
+  /**
+   * Busiest projects of each living worker, as of the last {@link snapshots} that asked for them.
+   */
   get projects(): ProjectRow[][] {
     return [...this.#workers].map((worker) => worker.projects);
   }
 
   /**
-   * Fresh figures of every living worker and the lasting ones of the dead. Waits at most `waitMs`
-   * for the living.
+   * Asks every living worker for fresh metrics, waits at most `waitMs` for the answers, and returns
+   * them together with the lasting metrics of dead workers. A worker that is late contributes its
+   * previous snapshot.
    */
   async snapshots(waitMs: number, projects = false): Promise<MetricsSnapshot[]> {
     const asked = performance.now();
@@ -171,7 +191,10 @@ export class WorkerPool {
     ];
   }
 
-  /** Asks every worker to leave and resolves when all are gone. */
+  /**
+   * Asks every worker to stop, kills those that still run after STOP_MS_MAX, and resolves when all
+   * have ended.
+   */
   async stop(): Promise<void> {
     this.#stopping = true;
     clearInterval(this.#watch);
@@ -215,7 +238,7 @@ export class WorkerPool {
     child.on('message', (message: FromWorker) => this.#hear(worker, message));
     child.on('error', (error) => {
       this.#options.log.error({ err: error }, 'worker');
-      // What the system could not start never exits.
+      // A process that the system could not start never emits `exit`.
       if (child.pid === undefined) this.#lost(worker, { code: null, signal: null });
     });
     child.once('exit', (code, signal) => this.#lost(worker, { code, signal }));
@@ -263,7 +286,7 @@ export class WorkerPool {
       try {
         this.#start();
       } catch (error) {
-        // A start may fail, when memory is short for example. The other workers go on.
+        // A start may fail, for example when memory is short. The other workers go on.
         this.#options.log.error({ err: error, againInMs: this.#backOffMs }, 'no worker can be started');
         this.#startLater();
       }
@@ -272,7 +295,8 @@ export class WorkerPool {
   }
 
   /**
-   * Adds up the metrics of dead workers, so that a worker which dies for a week costs no memory.
+   * Sums the metrics of dead workers into one snapshot, so that a worker that dies again and again
+   * for a week costs no memory.
    */
   async #sumDeparted(): Promise<void> {
     const summed = this.#departed;

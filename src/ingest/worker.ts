@@ -1,7 +1,7 @@
 /**
- * COMPOSITION ROOT of an ingest worker: constructs every part, wires them, and takes them down
- * again. A worker is a child of the primary (primary.ts) and shares nothing with its siblings but
- * the port, Redis and NATS.
+ * Composition root of an ingest worker: constructs all parts, connects them, and closes them at the
+ * end. A worker is a child of the primary (primary.ts). It shares nothing with its siblings but the
+ * port, Redis and NATS.
  */
 
 import { setImmediate as afterPoll } from 'node:timers/promises';
@@ -40,18 +40,22 @@ import { KeyUse } from './usage/key-use.ts';
 import { OutcomeLedger } from './usage/outcomes.ts';
 import type { FromWorker, Readiness, ToWorker } from './worker-pool.ts';
 
-/** A worker that is not ready after this listens all the same: 503 with `Retry-After: 1`. */
+/**
+ * A worker that is not ready within this time listens all the same. It then answers 503 with
+ * `Retry-After: 1`.
+ */
 const UNREADY_MS_MAX = 5_000;
 const BEAT_MS = 500;
 const POLL_MS = 20;
 /**
- * All workers of a primary stop at once, more or less: a client whose connection one closes must
- * not come to another that is about to.
+ * Pause between closing the listener and closing connections. All workers of a primary stop at
+ * about the same time. The pause lets each close its listener first, so that a client whose
+ * connection is closed cannot connect to a worker that is about to stop, too.
  */
 const SIBLINGS_MS = 250;
 const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
-/** The parts that a worker has from its start. */
+/** Parts that a worker has from its start. */
 type Ground = Pick<RequestServices, 'budget' | 'metrics' | 'log'> & {
   config: Config;
   redis: LimitRedis;
@@ -59,13 +63,13 @@ type Ground = Pick<RequestServices, 'budget' | 'metrics' | 'log'> & {
   requestLog: RequestLog | undefined;
 };
 
-/** The parts that serve requests, from the first look at the registry to the last answer. */
+/** Parts that serve requests. A worker has them as soon as the registry has loaded. */
 class Serving {
   readonly publisher: Publisher;
   readonly admission: Admission;
   readonly services: RequestServices;
   readonly #partsLink: NatsLink;
-  /** They write what requests left behind. */
+  /** Parts that write outcomes, key use and monthly counts; at the end they write what is left. */
   readonly #writers: readonly { close(): Promise<void> }[];
 
   constructor(ground: Ground, broker: { link: NatsLink; partsLink: NatsLink; replica: Replica }) {
@@ -159,8 +163,9 @@ class IngestWorker {
   }
 
   /**
-   * Listens when the registry has loaded, or after UNREADY_MS_MAX: a client that is refused a
-   * connection tries again with its next event, and one that is answered 503 is silent for a while.
+   * Starts the worker. It listens when the registry has loaded, or after UNREADY_MS_MAX. It does
+   * not listen earlier, because a client whose connection is refused tries again with its next
+   * event, whereas a client that gets a 503 sends nothing for a while.
    */
   async start(): Promise<void> {
     setTimeout(() => void this.#listen(), UNREADY_MS_MAX).unref();
@@ -200,7 +205,7 @@ class IngestWorker {
     this.beat();
   }
 
-  /** Does nothing when it listens already, or is about to leave. */
+  /** Opens the port. Does nothing when the worker listens already or is stopping. */
   async #listen(): Promise<void> {
     if (this.#state !== 'starting') return;
     this.#state = 'listening';
@@ -221,13 +226,16 @@ class IngestWorker {
     };
   }
 
-  /** A beat that the primary asked for, with figures of the process and perhaps of projects. */
+  /**
+   * Sends the beat that the primary asked for, with the metrics of this process and, when
+   * `projects` is true, those of its busiest projects.
+   */
   async answer(projects: boolean, name: string): Promise<void> {
     const process = await this.#processFigures.snapshot(name);
     this.beat({ process, ...(projects && { projects: this.#pageFigures.busiest() }) });
   }
 
-  /** Says to the primary that this process's loop runs, and with what figures. */
+  /** Tells the primary that this process's event loop runs, and sends it readiness and metrics. */
   beat(asked: Pick<Extract<FromWorker, { kind: 'beat' }>, 'process' | 'projects'> = {}): void {
     const { admission, publisher } = this.#serving ?? {};
     const snapshot = exposeMetrics({
@@ -243,9 +251,10 @@ class IngestWorker {
   }
 
   /**
-   * Not ready → a pause for the balancer → the listener closes, and our siblings' → requests on
-   * open connections are still answered, and their connections closed → last acknowledgements →
-   * exit.
+   * Stops the worker, step by step: it reports that it is not ready; waits until the load balancer
+   * has noticed; closes its listener, and waits until its siblings have closed theirs; answers the
+   * requests on open connections and closes each connection with its answer; waits for the last
+   * acknowledgements; closes everything else.
    */
   stop(): Promise<void> {
     this.#stopped ??= this.#stop();
@@ -267,11 +276,11 @@ class IngestWorker {
       await sleep(POLL_MS);
       await afterPoll();
     }
-    // Idle connections go at once: a request that came while we wait for the rest would be cut in
-    // the midst of its work.
+    // Idle connections are closed at once: a request that arrived on one during the waits below
+    // would be cut off in the middle of its work.
     if (this.#exchanges.inFlight === 0) this.#server.close();
     await this.#serving?.publisher.drain();
-    // Answers that close go out in the turn after the acknowledgement.
+    // Answers that close their connection go out in the turn after the acknowledgement.
     await afterPoll();
     await this.#serving?.close();
     this.#server.close();
@@ -284,7 +293,7 @@ class IngestWorker {
 }
 
 function send(message: FromWorker): void {
-  // Fails when the primary has just died.
+  // The callback ignores the error: a send fails when the primary has just died.
   if (process.connected) process.send?.(message, undefined, undefined, () => undefined);
 }
 
@@ -305,10 +314,12 @@ async function main(): Promise<void> {
   process.on('uncaughtException', fatal);
   process.on('unhandledRejection', fatal);
   process.on('SIGTERM', () => void leave());
-  // A terminal sends it to the whole group: the primary decides.
+  // A terminal sends SIGINT to the whole process group. The worker ignores it, because the primary
+  // decides when to stop.
   process.on('SIGINT', () => undefined);
   process.on('disconnect', () => void leave()); // the primary died
-  // The primary died while this program was loaded: the event came before the handler.
+  // The primary died while this program was loading: its `disconnect` came before the handler was
+  // set.
   if (!process.connected) void leave();
   process.on('message', (message: ToWorker) => {
     if (message.kind === 'stop') void leave();

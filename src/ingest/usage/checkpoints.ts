@@ -1,13 +1,14 @@
 /**
- * Writes each active project's monthly count to a durable place, so that counting can resume when
- * Redis comes back empty.
+ * Writes each active project's monthly count to JetStream, so that counting can resume when Redis
+ * comes back empty.
  *
- * Projects are written by group, one record for all of a group, and each group has its turn every
- * ROUND_MS. So a count is written within CHECKPOINT_MS_MAX of the moment at which it was noted, and
- * ten thousand active projects cost no more writes than a few hundred. Several workers count the
- * same project, and the last note of one may be older than what another has written: the store
- * keeps the larger figure. What cannot be written waits for the next turn, bounded by the projects
- * that exist.
+ * Projects are divided into groups. All counts of a group go into one record, and each group is
+ * written every ROUND_MS. So a count is written within CHECKPOINT_MS_MAX after its note, and ten
+ * thousand active projects need no more writes than a few hundred.
+ *
+ * Several workers count the same project, and the last note of one worker may be lower than the
+ * count that another has written: the store keeps the larger count. Counts that cannot be written
+ * wait for the next turn of their group; the number of projects bounds them.
  */
 import type { Clock } from '../../lib/clock.ts';
 import type { Log } from '../../lib/log.ts';
@@ -16,33 +17,39 @@ import { CHECKPOINT_MS_MAX } from '../../limits.ts';
 import type { ProjectState } from '../../projects/project-state.ts';
 import type { CheckpointBucket, MonthCounts } from '../../projects/usage/checkpoint-bucket.ts';
 
-/** Where the figures are: in `sluice_counters`, one record per group and month (YYYY-MM). */
+/**
+ * The store of the counts: the bucket `sluice_counters`, with one record per group and month
+ * (YYYY-MM).
+ */
 export type CheckpointStore = Pick<CheckpointBucket, 'groups' | 'groupOf' | 'write' | 'noteLoss' | 'read'>;
 
-/** The figure of an earlier month, of a project that counts in another one now. */
+/** A project's count of a month, when the count no longer stands in the project's NOTED slot. */
 type Leftover = { project: ProjectState; month: string; count: number };
 /**
- * What is not written yet of one group; of several figures of a project and month the largest
- * counts.
+ * Counts of a group that are not written yet, and the write under way. When `noted` has several
+ * counts of a project and month, the largest is written.
  */
 type Group = { noted: (ProjectState | Leftover)[]; writing: Promise<void> | undefined };
 
 /**
- * Of a project: the figure that is not written yet, `month` empty: there is none; and how many
- * figures of it are being written.
+ * Each project's unwritten count and the month of that count (empty: no count), and how many counts
+ * of the project are being written.
  */
 const NOTED = new Slot(
   () => ({ month: '', count: 0, unwritten: 0 }),
   ({ month, unwritten }) => month !== '' || unwritten > 0,
 );
 
-/** Counts of a month. */
+/** Counts of one month, by project. */
 type Figures = Map<ProjectState, number>;
 
-/** Leaves a second for the tick and the write. */
+/**
+ * Time from one write of a group to the next. The second that is left is for the tick and the
+ * write.
+ */
 const ROUND_MS = CHECKPOINT_MS_MAX - 1_000;
 const TICK_MS = 250;
-/** Groups that are written together at the end: all workers of a deployment may end at once. */
+/** Groups that `close` writes at the same time. All workers of a deployment may close at once. */
 const CLOSING_WRITES = 8;
 
 type CheckpointsOptions = { store: CheckpointStore; clock: Clock; log: Log };
@@ -53,16 +60,19 @@ export class Checkpoints {
   readonly #timer: NodeJS.Timeout;
   readonly #startedAt: number;
   /**
-   * With which each round begins: another one for each worker, so that they do not meet at the same
-   * record.
+   * The group with which each round begins. It is random, so that workers do not write the same
+   * record at the same time.
    */
   readonly #firstGroup: number;
-  /** Groups that had their turn. */
+  /** Turns so far. In each turn one group is written. */
   #turns = 0;
   readonly #failing = new Set<number>();
-  /** Redis lost counts, and that is not noted yet. */
+  /** Redis lost counts, and the store does not know yet. */
   #hasLoss = false;
-  /** From when on it may be noted again, monotonic ms: many projects lose their counts at once. */
+  /**
+   * When the next loss may be noted (monotonic ms). Many projects lose their counts at once, and
+   * one note serves them all.
+   */
   #lossDueAt = 0;
 
   constructor(options: CheckpointsOptions) {
@@ -76,8 +86,9 @@ export class Checkpoints {
   }
 
   /**
-   * `before`: the count that was found. One that is lower than an earlier note is a loss, or a
-   * position that was taken back: the tally tells them apart.
+   * Notes a project's new count.
+   * @param before the count that was found in Redis. When it is lower than an earlier note, either
+   * Redis lost counts or a position was given back; the tally tells which.
    */
   note(project: ProjectState, month: string, count: number, before = count): void {
     if (project.isDeleted) return;
@@ -93,19 +104,25 @@ export class Checkpoints {
     state.count = count;
   }
 
-  /** The stored figure, or a larger one that is not written yet. Rejects as the store does. */
+  /**
+   * Returns the stored count, or this worker's unwritten count when it is larger. Rejects as the
+   * store does.
+   */
   async read(project: ProjectState, month: string): Promise<number | undefined> {
     const stored = await this.#options.store.read(project.id, month);
     const noted = project.isDeleted ? undefined : NOTED.find(project);
     return noted?.month === month ? Math.max(noted.count, stored ?? 0) : stored;
   }
 
-  /** Redis lost counts: the processor raises those that its tally says more of. */
+  /**
+   * Notes that Redis lost counts. The processor then raises the counts that are lower than its
+   * tally.
+   */
   noteLoss(): void {
     this.#hasLoss = true;
   }
 
-  /** Writes everything that was noted, and stops. */
+  /** Writes all noted counts and stops the timer. */
   async close(): Promise<void> {
     clearInterval(this.#timer);
     if (this.#hasLoss) await this.#writeLoss();
@@ -122,7 +139,7 @@ export class Checkpoints {
   #writeDue(): void {
     const groups = this.#groups.length;
     const due = Math.floor(((this.#options.clock.monotonic() - this.#startedAt) / ROUND_MS) * groups);
-    // After a stall of this process one round makes good for all that it missed.
+    // After a stall of this process, one round makes up for all missed rounds.
     for (this.#turns = Math.max(this.#turns, due - groups); this.#turns < due; this.#turns++)
       void this.#write((this.#firstGroup + this.#turns) % groups);
     if (this.#hasLoss && this.#options.clock.monotonic() >= this.#lossDueAt) void this.#writeLoss();
@@ -140,8 +157,8 @@ export class Checkpoints {
   }
 
   /**
-   * Nothing when there is nothing to write, or while the last write of this group is under way:
-   * then it has its next turn.
+   * Writes what is noted in a group. Does nothing when nothing is noted, or while the last write of
+   * the group is under way: the counts then wait for the next turn.
    */
   async #write(at: number): Promise<void> {
     const group = this.#groups[at] as Group;
@@ -170,7 +187,10 @@ export class Checkpoints {
   }
 }
 
-/** Of a project whose record could not be read for a while there may be two. */
+/**
+ * Returns the counts by project id. A project whose record could not be read for a while may have
+ * two states; the larger count is kept.
+ */
 function countsOf(figures: Figures): MonthCounts {
   const counts: MonthCounts = new Map();
   for (const [{ id, isDeleted }, count] of figures)
@@ -178,7 +198,9 @@ function countsOf(figures: Figures): MonthCounts {
   return counts;
 }
 
-/** Of a project that has its figure in itself: what comes from now on is noted anew. */
+/**
+ * Takes the unwritten count out of a project's slot; the next note of the project starts a new one.
+ */
 function takeFigure(project: ProjectState): Leftover {
   const state = NOTED.of(project);
   const { month, count } = state;

@@ -8,27 +8,26 @@ import type { Access } from '../../projects/project-state.ts';
 import { changeRecord, readRecord, removeRecords } from '../../projects/usage/records.ts';
 import type { NatsLink } from '../../stream/nats.ts';
 
-/** Key's id → the hour of its last use, RFC 3339 to the hour: `2026-07-01T13:00Z`. */
+/** Maps a key's id to the hour of the key's last use, RFC 3339 to the hour: `2026-07-01T13:00Z`. */
 type HoursOfUse = Record<string, string>;
 
-/** `used.<projectId>` */
 const useKey = (projectId: string): string => `used.${projectId}`;
 const hourOf = (ms: number): string => `${new Date(ms).toISOString().slice(0, 13)}:00Z`;
 
 /**
- * When each key was last used, to the hour, over all workers: `sluice project keys list` shows it,
- * so that an old key can be removed when no app has it any more.
+ * Records when each key was last used, to the hour, over all workers. `sluice project keys list`
+ * shows these hours, so that an operator can remove a key that no app has any more.
  *
- * The hot path looks at a flag of the key, and sets it at the first request of an hour. So a worker
- * reads one record per active project and hour, and the first worker writes it. What cannot be
- * written is tried again with the next flush.
+ * The hot path only checks a flag of the key, and sets the flag at the key's first request of an
+ * hour. So a worker reads one record per active key and hour, and the first worker writes the
+ * record. Uses that cannot be written are tried again with the next flush.
  */
 export class KeyUse {
   readonly #options: { link: NatsLink; log: Log; clock: Clock };
   readonly #timer: NodeJS.Timeout;
-  /** Not written yet. */
+  /** Used keys whose use is not written yet. */
   #fresh: Access[] = [];
-  /** Of this hour. */
+  /** Keys whose use in this hour is written. When the hour ends, their flags are cleared. */
   #noted: Access[] = [];
   #hour = '';
   #flushing: Promise<void> | undefined;
@@ -45,7 +44,7 @@ export class KeyUse {
     this.#fresh.push(access);
   }
 
-  /** Never throws. */
+  /** Writes the use of at most `keys` keys. Never throws. */
   async flush(keys = Infinity): Promise<void> {
     while (this.#flushing) await this.#flushing;
     const hour = hourOf(this.#options.clock.now());
@@ -62,7 +61,10 @@ export class KeyUse {
     await this.flush();
   }
 
-  /** Until the broker is away: then one line says so. */
+  /**
+   * Writes the keys one after another. A conflict puts off only its key. Any other error means that
+   * the broker is away: one log line says so, and the remaining keys wait for the next flush.
+   */
   async #write(used: readonly Access[], hour: string): Promise<void> {
     for (const [at, access] of used.entries()) {
       const { project, keyId } = access;
@@ -91,8 +93,9 @@ export class KeyUse {
 const hoursSchema = z.record(z.string(), z.string());
 
 /**
- * As many as a project may have keys: its own, and the newest of those that were removed. A record
- * that lags behind may lack a new key, so removed ones are not left out before that.
+ * Bounds a record to PROJECT_KEYS_MAX keys: first the project's own, then the removed keys that
+ * were used last. Removed keys stay while there is room, because a worker whose copy of the project
+ * is old does not know a new key yet.
  */
 function bounded(hours: HoursOfUse, project: Project): HoursOfUse {
   const all = Object.entries(hours);
@@ -103,7 +106,9 @@ function bounded(hours: HoursOfUse, project: Project): HoursOfUse {
   return Object.fromEntries(all.slice(0, PROJECT_KEYS_MAX));
 }
 
-/** What cannot be read counts as nothing: it is statistics, and is written anew. */
+/**
+ * Parses a record. An unreadable record counts as empty: it holds statistics and is written anew.
+ */
 function parse(text = '{}'): HoursOfUse {
   try {
     return hoursSchema.catch({}).parse(JSON.parse(text));
@@ -115,7 +120,7 @@ function parse(text = '{}'): HoursOfUse {
 export const readUse = async (link: NatsLink, projectId: string): Promise<HoursOfUse> =>
   parse(await readRecord(link, useKey(projectId)));
 
-/** Of each key the later hour of the two: what another cell noted, and what is there. */
+/** Merges the hours of another cell into the record. Each key keeps the later of its two hours. */
 export const mergeUse = (link: NatsLink, project: Project, other: HoursOfUse): Promise<void> =>
   changeRecord(link, useKey(project.id), (text) => {
     const hours = parse(text);

@@ -18,8 +18,8 @@ import type { NatsLink } from '../../stream/nats.ts';
 const WRITES_IN_FLIGHT_MAX = 8;
 
 /**
- * Of a project: requests since they were last gathered, whether the ledger lists it, and how many
- * days of it are not written yet.
+ * What a project's slot holds: counts since the last gathering, whether `#fresh` lists the project,
+ * and how many of the project's days are not written yet.
  */
 type Fresh = {
   isListed: boolean;
@@ -36,27 +36,28 @@ type PendingDay = { project: ProjectState; day: DayOfOutcomes };
 type LedgerOptions = { link: NatsLink; log: Log; clock?: Clock };
 
 /**
- * The outcomes of a project's requests with their reasons, by hour, over all workers: `sluice
- * usage` shows them.
+ * Counts the outcomes of each project's requests by hour, with their reasons, over all workers.
+ * `sluice usage` shows them.
  *
- * The hot path only raises a number on the project. Every LEDGER_FLUSH_MS the new counts go to one
- * key per project and day, by compare-and-set: read the day, add, write, and begin again when
- * another worker was faster. One key per day, not one per worker and hour, keeps the bucket small;
- * it costs two requests per active project, worker and flush. A flush writes
- * LEDGER_WRITES_PER_FLUSH_MAX projects, the longest waiting first. So ten thousand active projects
- * cost no more than a few hundred, and their turn comes every few minutes.
+ * The hot path only raises a number of the project. Every LEDGER_FLUSH_MS the new counts are added
+ * to one key per project and day, by compare-and-set: read the day, add, write, and begin again
+ * when another worker was faster. One key per day, not one per worker and hour, keeps the bucket
+ * small; it costs two requests to the broker per active project, worker and flush. A flush writes
+ * at most LEDGER_WRITES_PER_FLUSH_MAX projects, those that have waited longest first. So ten
+ * thousand active projects cost no more than a few hundred, and each has its turn every few
+ * minutes.
  *
- * These are statistics, not accounting. A worker that is killed loses what it has not written (with
- * ten thousand active projects up to 200 s), a write whose answer was lost may count twice, and a
- * request just before the full hour may count in the next. Counts that cannot be written wait in
- * memory, bounded by the number of projects. The processor removes days that are too old
- * (old-days.ts).
+ * These counts are statistics, not accounting. A worker that is killed loses what it has not
+ * written (with ten thousand active projects up to 200 s). A write whose answer was lost may count
+ * twice. A request just before the full hour may count in the next hour. Counts that cannot be
+ * written wait in memory; the number of projects bounds them. The processor removes days that are
+ * too old (old-days.ts).
  */
 export class OutcomeLedger {
   readonly #options: Required<LedgerOptions>;
-  /** Projects with requests that were not gathered yet. */
+  /** Projects with counts that are not gathered yet. */
   #fresh: ProjectState[] = [];
-  /** Key → what is not written yet, and whose. */
+  /** Gathered counts that are not written yet, by ledger key, each with its project. */
   readonly #pending = new Map<string, PendingDay>();
   #flushing: Promise<void> | undefined;
   readonly #timer: NodeJS.Timeout;
@@ -82,8 +83,8 @@ export class OutcomeLedger {
   }
 
   /**
-   * Writes the new counts of at most `projects`. Never throws: failures are logged, and their
-   * counts kept for the next time.
+   * Writes the new counts of at most `projects` projects. Never throws: a failure is logged, and
+   * the counts wait for the next flush.
    */
   async flush(projects = Infinity): Promise<void> {
     while (this.#flushing) await this.#flushing;
@@ -94,13 +95,13 @@ export class OutcomeLedger {
     this.#flushing = undefined;
   }
 
-  /** Writes everything. */
+  /** Stops the timer and writes all counts. */
   async close(): Promise<void> {
     clearInterval(this.#timer);
     await this.flush();
   }
 
-  /** Moves the fresh numbers under the hour of this moment. */
+  /** Moves the fresh counts of all projects into their pending days, under the current hour. */
   #gather(): void {
     const time = new Date(this.#options.clock.now()).toISOString();
     const hour = time.slice(11, 13);
@@ -123,9 +124,11 @@ export class OutcomeLedger {
   }
 
   async #write(projects: number): Promise<void> {
-    // A key that is written leaves the map and comes back at its end: the first ones wait longest.
+    // A written key leaves the map, and its next counts put it at the end: the first keys have
+    // waited longest.
     const queue = [...this.#pending.keys()].slice(0, projects).values();
-    // Where the broker is away one line says so. That others write one record says nothing of it.
+    // An error that is not a conflict means that the broker is away: the writers stop, and one log
+    // line is enough. A conflict only means that others write the same record.
     let isAway = false;
     const writer = async (): Promise<void> => {
       for (const key of queue) {
@@ -140,7 +143,10 @@ export class OutcomeLedger {
     await Promise.all(Array.from({ length: WRITES_IN_FLIGHT_MAX }, writer));
   }
 
-  /** @throws when the broker does not take it; it is the last one of the next flush then */
+  /**
+   * Adds a key's pending counts to its record.
+   * @throws when the broker does not take the write; the key then comes last in the next flush
+   */
   async #writeKey(key: string): Promise<void> {
     const pending = this.#pending.get(key);
     if (!pending) return;
