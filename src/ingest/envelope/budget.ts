@@ -1,23 +1,26 @@
 /**
- * Memory and disk that all uploads of a worker hold together (the buffered and spooled bytes of the
- * metrics), and the part of one upload in it.
+ * Counts the memory and disk that all uploads of a worker hold together (the buffered and spooled
+ * bytes of the metrics), and the part that each upload has in these counts.
  *
- *     counter   raised by                   lowered by         bound                    beyond it
- *     held      bytes kept in memory        bytes let go       HELD_BYTES_MAX           503
- *     spooled   bytes that go to the disk   the end            its part of the setting  503
- *     uploads   spooling, an inflater       the end            UPLOADS_MAX              503
- *     requests  the begin of a body         the end            REQUESTS_IN_FLIGHT_MAX   503
- *     queued    for inflater or disk        inflating, writing QUEUED_BYTES_MAX         pauses
- *     whole     the last byte of a spooled  the end            WHOLE_UPLOADS_BYTES_MAX  pauses
- *     unpaced   spooled bytes, see below    the end            UNPACED_BYTES_MAX        503
+ *     counter   counts                               until          bound                    beyond
+ *     held      bytes kept in memory                 freed          HELD_BYTES_MAX           503
+ *     spooled   bytes that go to the disk            the end        its part of the setting  503
+ *     uploads   uploads with a spool or an inflater  the end        UPLOADS_MAX              503
+ *     requests  requests whose body has begun        the end        REQUESTS_IN_FLIGHT_MAX   503
+ *     queued    bytes for an inflater or the disk    processed      QUEUED_BYTES_MAX         pauses
+ *     whole     spooled bytes of whole uploads       the end        WHOLE_UPLOADS_BYTES_MAX  pauses
+ *     unpaced   spooled bytes, see below             the end        UNPACED_BYTES_MAX        503
  *
- * The end is that of the upload ({@link Holding.close}), when its envelope is stored or refused; it
- * gives back all that is left. Those with 503 are fair shares: from half of the bound on, only a
- * project that has more than its share gets it. But an upload under way ends for its share of
- * `held` only above HELD_BYTES_SCARCE. The counters of upload-pacer.ts are those that pause: beyond
- * their bounds all large uploads that still arrive are paused. `unpaced` are bodies that neither a
- * pause nor the InflationQueue holds back: they were whole, and inflated in the loop. They do not
- * make others pause.
+ * *The end* is that of the upload ({@link Holding.close}): its envelope is stored or refused. The
+ * upload then gives back all that it still holds.
+ *
+ * Counters with 503 are fair shares: from half of the bound on, a project that has more than its
+ * share is refused. But an upload under way is refused for its share of `held` only above
+ * HELD_BYTES_SCARCE. Counters that pause belong to upload-pacer.ts: beyond their bounds all large
+ * uploads that still arrive are paused.
+ *
+ * `unpaced` counts bodies that neither a pause nor the InflationQueue holds back, because they were
+ * whole when they were inflated in the event loop. They do not make others pause.
  */
 import { type Clock, systemClock } from '../../lib/clock.ts';
 import { FairShare } from '../../lib/fair-share.ts';
@@ -45,26 +48,26 @@ import { UploadPacer } from './upload-pacer.ts';
 export class UploadBudget {
   readonly maxBodyBytes: number;
   readonly maxDecompressedBytes: number;
-  /** Types of items that are kept. */
+  /** Types of items that are stored. Items of other types are skipped. */
   readonly storedTypes: ReadonlySet<string>;
   /** Pauses large uploads while they arrive. */
   readonly pacer = new UploadPacer();
-  /** Small bodies that inflate to much, in turn. */
+  /** Small compressed bodies that inflate to much. They are inflated in turn. */
   readonly inflationQueue: InflationQueue;
   readonly disk: SpoolDisk;
   readonly #freeBlocks: Buffer[] = [];
   readonly #spoolBytesMax: number;
-  /** The counters with 503. */
+  /** The counters whose bound is answered by 503. */
   readonly shares: Readonly<Record<'held' | 'spooled' | 'uploads' | 'requests' | 'unpaced', FairShare>>;
 
   constructor(options: {
     maxBodyBytes: number;
     maxDecompressedBytes: number;
     spoolDir: string;
-    /** Bytes of spool files of this worker at most. */
+    /** Bound of the bytes in spool files of this worker. */
     spoolBytesMax?: number;
     storeTypes?: readonly ExtraType[];
-    /** The one of the exchanges. */
+    /** The clock that the exchanges use, too. */
     clock?: Clock;
   }) {
     const { clock = systemClock } = options;
@@ -83,44 +86,55 @@ export class UploadBudget {
     this.disk = new SpoolDisk(options.spoolDir, clock);
   }
 
-  /** Bytes of memory that uploads own: bodies, header lines, inflaters, what waits for the disk. */
+  /**
+   * Bytes of memory that uploads own: bodies, header lines, inflaters, and bytes that wait for
+   * disk.
+   */
   get heldBytes(): number {
     return this.shares.held.total;
   }
 
-  /** Bytes of the spool files. */
+  /** Bytes in the spool files of this worker. */
   get spooledBytes(): number {
     return this.shares.spooled.total;
   }
 
-  /** False when held or spooled bytes are at their bound: refuse new requests. */
+  /** False when held or spooled bytes are at their bound. The worker then refuses new requests. */
   get hasRoom(): boolean {
     return this.heldBytes < HELD_BYTES_MAX && this.spooledBytes < this.#spoolBytesMax;
   }
 
-  /** Whether a request of the project may come: there is room, and it has at most its share. */
+  /**
+   * Whether a request of the project may come: the worker has room, and the project has at most its
+   * share of memory and of requests.
+   */
   hasRoomFor(project: Slotted): boolean {
     return this.hasRoom && this.shares.held.allows(project) && this.shares.requests.allows(project);
   }
 
-  /** The worker holds much: each upload gets smaller bounds. */
+  /** Whether the worker holds so much that each upload gets smaller bounds. */
   get isTight(): boolean {
     return this.heldBytes > HELD_BYTES_TIGHT;
   }
 
-  /** Payload bytes up to which an envelope stays in memory; less while the worker holds much. */
+  /** Payload bytes up to which an envelope stays in memory; fewer while the worker holds much. */
   get inlineBytesMax(): number {
     return this.isTight ? INLINE_BYTES_MIN : INLINE_BYTES_MAX;
   }
 
-  /** Compressed bytes of an upload that wait for its inflater; less while the worker holds much. */
+  /**
+   * Compressed bytes of an upload that may wait for its inflater; fewer while the worker holds
+   * much.
+   */
   get inflaterQueueBytesMax(): number {
     return this.isTight ? INFLATER_QUEUE_BYTES_TIGHT : INFLATER_QUEUE_BYTES_MAX;
   }
 
   /**
-   * @param delta bytes, negative to give back. @returns false when the sum is over the bound, or
-   * near it and the project over its share (they are counted all the same)
+   * Counts bytes in memory.
+   * @param delta bytes, negative to give back
+   * @returns false when the sum is over the bound, or when it is near the bound and the project
+   * over its share; the bytes are counted all the same
    */
   hold(delta: number, project: Slotted): boolean {
     this.shares.held.add(project, delta);
@@ -129,22 +143,25 @@ export class UploadBudget {
   }
 
   /**
-   * Memory of SPOOL_BLOCK_BYTES with any content. Used again: at 400 MB/s the garbage alone would
-   * be a hundred MB.
+   * Returns a block of SPOOL_BLOCK_BYTES with any content. Blocks are used again, because new ones
+   * alone would leave a hundred MB of garbage at 400 MB/s.
    */
   takeBlock(): Buffer {
     return this.#freeBlocks.pop() ?? Buffer.allocUnsafeSlow(SPOOL_BLOCK_BYTES);
   }
 
-  /** @param block of {@link takeBlock}, no longer used */
+  /**
+   * Takes back a block.
+   * @param block of {@link takeBlock}, no longer used
+   */
   giveBlock(block: Buffer): void {
     if (this.#freeBlocks.length < SPOOL_BLOCKS_KEPT) this.#freeBlocks.push(block);
   }
 }
 
 /**
- * The bytes that one upload holds. Closing it gives back exactly those, whatever its parts still
- * do.
+ * Counts what one upload holds. `close` gives back exactly that; calls after it count nothing, so
+ * parts of the upload may still be at work.
  */
 export class Holding {
   readonly budget: UploadBudget;
@@ -163,7 +180,11 @@ export class Holding {
     budget.shares.requests.add(project, 1);
   }
 
-  /** @param delta bytes, negative to give back. @returns false when there is no room for them */
+  /**
+   * Counts bytes in memory.
+   * @param delta bytes, negative to give back
+   * @returns false when there is no room for them
+   */
   hold(delta: number): boolean {
     if (!this.#open) return true;
     this.#held += delta;
@@ -176,7 +197,10 @@ export class Holding {
     return this.budget.shares.spooled.take(this.project, delta);
   }
 
-  /** @param delta bytes that wait for an inflater or the disk */
+  /**
+   * Counts bytes that wait.
+   * @param delta bytes for an inflater or the disk, negative to give back
+   */
   queue(delta: number): void {
     if (!this.#open || delta === 0) return;
     this.#queued += delta;
@@ -184,8 +208,8 @@ export class Holding {
   }
 
   /**
-   * @param bytes that are spooled so far, of an upload that is whole and was paced, or waited in
-   * the InflationQueue
+   * Counts an upload that is whole, and that was paced or waited in the InflationQueue.
+   * @param bytes bytes of the upload that are spooled so far
    */
   whole(bytes: number): void {
     if (!this.#open) return;
@@ -193,7 +217,11 @@ export class Holding {
     this.#whole = bytes;
   }
 
-  /** The same, of one that was inflated in the loop. @returns false when there is no room */
+  /**
+   * Counts an upload that is whole and was inflated in the event loop.
+   * @param bytes bytes of the upload that are spooled so far
+   * @returns false when there is no room
+   */
   unpaced(bytes: number): boolean {
     if (!this.#open) return true;
     const delta = bytes - this.#unpaced;
@@ -201,7 +229,10 @@ export class Holding {
     return this.budget.shares.unpaced.take(this.project, delta);
   }
 
-  /** The upload is one of the large ones. @returns false when there is no place for it */
+  /**
+   * Counts the upload as a large one, once.
+   * @returns false when there is no place for it
+   */
   takePlace(): boolean {
     if (this.#isLarge || !this.#open) return true;
     this.#isLarge = true;

@@ -1,16 +1,17 @@
 /**
- * Bytes that arrive in pieces and are needed as one: a header line cut by a chunk border, a payload
- * in several chunks.
+ * Byte queue: joins bytes that arrive in pieces but are needed as one, such as a header line that a
+ * chunk border cuts or a payload in several chunks.
  *
- * One buffer that doubles, not a list of pieces: a client that sends single bytes would make each
- * of them an object of a hundred bytes, and the bounds of limits.ts count bytes. Only cut bodies
- * pay: every byte is copied about twice.
+ * The queue is one buffer that doubles, not a list of pieces. A client that sends single bytes
+ * would make each piece an object of a hundred bytes, whereas the bounds of limits.ts count bytes.
+ * Only bodies that come in pieces pay for this: each of their bytes is copied about twice.
  */
 import { assert } from '../../lib/assert.ts';
 
 /**
- * A copy in memory of its own. One from Node's pool keeps a slab of 8 KiB alive, with what other
- * requests have put there: too much to be held for seconds while only its own bytes are charged.
+ * Copies bytes into memory of their own. A copy from Node's pool would keep a slab of 8 KiB alive,
+ * together with the bytes of other requests in it. That is too much for seconds, while only the
+ * copied bytes are charged.
  */
 export function ownCopy(bytes: Uint8Array): Buffer {
   const copy = Buffer.allocUnsafeSlow(bytes.length);
@@ -26,7 +27,7 @@ export class ByteQueue {
   #bytes: Buffer;
   #length: number;
 
-  /** @param first owned bytes, which are not copied as long as they are alone */
+  /** @param first owned bytes; they are not copied until more bytes are appended */
   constructor(bytesMax: number, first: Buffer = NOTHING) {
     this.#bytesMax = bytesMax;
     this.#bytes = first;
@@ -42,12 +43,12 @@ export class ByteQueue {
     return this.#bytes.length;
   }
 
-  /** Everything in one piece, which stays in the queue. */
+  /** All bytes in one piece; they stay in the queue. */
   get bytes(): Buffer {
     return this.#bytes.subarray(0, this.#length);
   }
 
-  /** Copies `piece`. The caller has checked the bound. */
+  /** Appends a copy of `piece`. The caller has checked the bound. */
   append(piece: Uint8Array): void {
     const length = this.#length + piece.length;
     assert(length <= this.#bytesMax, 'a byte queue was fed past its bound');
@@ -56,7 +57,7 @@ export class ByteQueue {
     this.#length = length;
   }
 
-  /** Everything in one piece, which the caller owns; the queue is empty afterwards. */
+  /** Empties the queue and returns all bytes in one piece, which the caller then owns. */
   take(): Buffer {
     const taken = this.bytes;
     this.#bytes = NOTHING;

@@ -1,10 +1,10 @@
 /**
- * The two kinds of JSON lines in an envelope
+ * Parses the two kinds of JSON lines in an envelope: the envelope header and the item headers
  * (https://develop.sentry.dev/sdk/data-model/envelopes/). Pure.
  */
 import { CLIENT_CHARS_MAX } from '../../limits.ts';
 
-/** Why a body is no envelope: a closed set, worded for the client and the log. */
+/** Reasons why a body is no envelope: a closed set, worded for the client and the log. */
 export type Malformed =
   | 'the body is empty'
   | 'the envelope header is too long'
@@ -20,11 +20,11 @@ export type Malformed =
   | 'the item headers are too long together';
 
 export type EnvelopeHeader = {
-  /** 32 lower-case hex; undefined when the header has none, or only zeros. */
+  /** 32 lower-case hex digits; undefined when the header has no id, or only zeros. */
   eventId?: string;
-  /** As sent, a number as text, unchecked. */
+  /** `sent_at` as the client sent it, unchecked; a number becomes text. */
   sentAt?: string;
-  /** `name/version`; undefined when one of both is missing, or they are longer than any SDK's. */
+  /** `name/version`; undefined when either is missing, or when they are longer than any SDK's. */
   sdk?: string;
 };
 
@@ -37,12 +37,12 @@ export type ItemHeader = {
 const EVENT_ID = /^[0-9a-f]{32}$/i;
 const NIL_EVENT_ID = '0'.repeat(32);
 const DASHED_EVENT_ID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
-/** A byte order mark is no JSON, so it is kept and refused. */
+/** Decoder that keeps a byte order mark. The mark is no JSON, so a line with one is refused. */
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
 /**
- * JSON.parse makes `__proto__` an own property like any other, and of duplicate names the last
- * wins.
+ * Parses a line that has to be a JSON object; undefined when it is none. JSON.parse makes
+ * `__proto__` an own property like any other, and of duplicate names the last wins.
  */
 function parseObject(line: Uint8Array): Record<string, unknown> | undefined {
   let value: unknown;
@@ -55,7 +55,7 @@ function parseObject(line: Uint8Array): Record<string, unknown> | undefined {
   return isObject ? (value as Record<string, unknown>) : undefined;
 }
 
-/** Own properties alone: what a header does not say must not be found on a prototype. */
+/** Returns an own property. A name that a header lacks must not be found on its prototype. */
 const own = (object: object, name: string): unknown =>
   Object.hasOwn(object, name) ? (object as Record<string, unknown>)[name] : undefined;
 
@@ -64,14 +64,14 @@ function sdkOf(value: unknown): string | undefined {
   const name = own(value, 'name');
   const version = own(value, 'version');
   if (typeof name !== 'string' || typeof version !== 'string' || !name || !version) return undefined;
-  // It is stored with each item, and an envelope may have a thousand.
+  // The name is bounded because it is stored with each item, and an envelope may have a thousand.
   return name.length + version.length < CLIENT_CHARS_MAX ? `${name}/${version}` : undefined;
 }
 
 /**
- * @param line the envelope's first line without its newline; a `\r` at its end is white space to
- * JSON
- * @returns the header, or why it is none
+ * @param line the envelope's first line without its newline; JSON takes a `\r` at its end as white
+ * space
+ * @returns the header, or why the line is none
  */
 export function parseEnvelopeHeader(line: Uint8Array): EnvelopeHeader | Malformed {
   const object = parseObject(line);
@@ -94,7 +94,7 @@ export function parseEnvelopeHeader(line: Uint8Array): EnvelopeHeader | Malforme
 
 /**
  * @param line an item's header line without its newline
- * @returns the header, or why it is none
+ * @returns the header, or why the line is none
  */
 export function parseItemHeader(line: Uint8Array): ItemHeader | Malformed {
   const object = parseObject(line);

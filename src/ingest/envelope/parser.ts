@@ -1,7 +1,7 @@
 /**
- * The envelope parser: bytes in, items out. A push machine that knows neither sockets nor memory:
- * `feed` takes a chunk of any size, a receiver is told what was found, and nothing is kept but a
- * header line that a chunk border cut.
+ * The envelope parser: bytes in, items out. It knows neither sockets nor memory: `feed` takes a
+ * chunk of any size and tells a receiver what it finds. The parser keeps nothing except the
+ * beginning of a header line that a chunk border cuts.
  *
  * Rules:
  *
@@ -9,16 +9,16 @@
  *     item     = item-header [ "\n" payload ]       item header: a JSON object with a string `type`
  *     payload  = exactly `length` bytes, or, without a `length`, all bytes up to the next newline
  *
- * Items are separated by one "\n"; one more may end the body and nothing follows it, so an empty
- * line in place of an item header is malformed. "\r" is no newline: it belongs to the line
- * or payload that it ends. Payloads are never looked into: newlines are found by memchr
- * (Buffer.indexOf), and a payload with a length is passed on without reading it.
+ * Items are separated by one "\n". One more may end the body, and nothing follows it: an empty
+ * line in place of an item header is malformed. "\r" is no newline: it belongs to the line or
+ * payload that it ends. The parser never looks into payloads: it finds newlines by memchr
+ * (Buffer.indexOf), and passes on a payload with a length without reading it.
  *
  *     envelope-header → item-header → sized-payload → payload-end → item-header …
  *                                   ↘ line-payload ───────────────↗
  *
- * Malformed input is a value of a closed set, not an exception; after it the parser stays malformed
- * whatever it is fed.
+ * Malformed input gives a value of a closed set, not an exception. After it the parser stays
+ * malformed whatever it is fed.
  */
 import type { ItemType } from '../../lib/item-types.ts';
 import {
@@ -31,31 +31,38 @@ import { ByteQueue } from './byte-queue.ts';
 import { type EnvelopeHeader, type Malformed, parseEnvelopeHeader, parseItemHeader } from './header.ts';
 
 /**
- * Called in the order of the body. Bytes are views that are valid during the call, unless the
- * caller of `feed` owns the chunk.
+ * Receives what a reader finds, in the order of the body. Bytes are views that are valid during the
+ * call, unless the caller of `feed` owns the chunk.
  */
 export interface ItemReceiver {
   /** @param line the header as sent, without its newline */
   envelopeHeader(header: EnvelopeHeader, line: Uint8Array): void;
-  /** An item that is stored. Its payload follows in any number of pieces, then `itemEnd`. */
+  /** An item begins that is stored. Its payload follows in any number of pieces, then `itemEnd`. */
   itemBegin(item: { index: number; type: ItemType; header: Uint8Array }): void;
   payload(piece: Uint8Array): void;
   itemEnd(): void;
-  /** An item of a type that is not stored; nothing of its payload is told. */
+  /** An item of a type that is not stored. Its payload is not passed on. */
   itemSkipped(type: string): void;
 }
 
 /** Reads a body, chunk by chunk, into items. */
 export interface ItemReader {
-  /** @returns why the body is malformed, as soon as that is certain */
+  /**
+   * Reads a chunk.
+   * @returns why the body is malformed, as soon as that is certain
+   */
   feed(chunk: Uint8Array): Malformed | undefined;
-  /** The last byte has been fed. @returns why the body is malformed */
+  /**
+   * Ends the body; its last byte has been fed.
+   * @returns why the body is malformed
+   */
   end(): Malformed | undefined;
 }
 /**
+ * Makes a reader.
+ * @param receiver told what the reader finds
  * @param storedTypes types whose items the receiver gets
- * @param onLine told how many bytes more the reader holds of what a chunk border cut, or, with a
- * negative number, less
+ * @param onLine told by how many bytes the memory for a cut header line grows (negative: shrinks)
  */
 export type NewItemReader = (
   receiver: ItemReceiver,
@@ -87,13 +94,13 @@ export class Parser implements ItemReader {
   /** Bytes of all item header lines. */
   #headersBytes = 0;
   /**
-   * Whether the receiver gets the current item, and in `sized-payload` the bytes of the item that
-   * must still come.
+   * `#stored`: whether the receiver gets the current item. `#remaining`: in `sized-payload`, the
+   * bytes of the item that must still come.
    */
   #stored = false;
   #remaining = 0;
 
-  /** As {@link NewItemReader}. */
+  /** @param receiver as in {@link NewItemReader}, like the other parameters */
   constructor(
     receiver: ItemReceiver,
     storedTypes: ReadonlySet<string>,
@@ -153,7 +160,10 @@ export class Parser implements ItemReader {
     this.#state = 'item-header';
   }
 
-  /** A header that ends the body without a newline is an envelope without items. */
+  /**
+   * Ends a body inside its first line. A header without a newline is an envelope without items; an
+   * empty body is malformed.
+   */
   #endInEnvelopeHeader(): void {
     if (this.#line.length === 0) this.#malformed = 'the body is empty';
     else this.#readEnvelopeHeader(this.#line.take());
@@ -224,7 +234,7 @@ export class Parser implements ItemReader {
 
   // ---- all states ----
 
-  /** Payload bytes up to `end`. */
+  /** Passes on the payload bytes up to `end`, if the item is stored. */
   #passOn(end: number): void {
     if (this.#stored && end > this.#at) this.#receiver.payload(this.#chunk.subarray(this.#at, end));
     this.#at = end;
@@ -235,8 +245,8 @@ export class Parser implements ItemReader {
   }
 
   /**
-   * The line that ends in this chunk, without its newline; undefined when it has no end yet or
-   * exceeds the bound.
+   * Takes a header line that ends in this chunk, without its newline. Returns undefined when the
+   * line has no end yet or exceeds the bound.
    */
   #takeLine(bytesMax: number, tooLong: Malformed): Buffer | undefined {
     const newline = this.#chunk.indexOf(NEWLINE, this.#at);
@@ -254,7 +264,7 @@ export class Parser implements ItemReader {
     return newline === -1 ? undefined : this.#dropLine();
   }
 
-  /** Takes the held part of a line that was cut. */
+  /** Takes the held beginning of a cut line and gives back its memory. */
   #dropLine(): Buffer {
     this.#onLine(-this.#line.capacity);
     return this.#line.take();

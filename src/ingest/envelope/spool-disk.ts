@@ -1,8 +1,9 @@
 /**
- * The disk of the spool files, and the only way to it. A disk may hang: a call to it does not
- * return for minutes, or ever, and keeps the thread of libuv's pool that it runs on. Inflaters and
- * name look-ups run there too. So at most SPOOL_CALLS_MAX calls are under way, fewer than there are
- * threads (POOL_THREADS), and the others wait here. While one hangs, no further file is begun.
+ * The disk of the spool files; all calls to the disk go through here. A disk may hang: a call then
+ * does not return for minutes, or ever, and keeps its thread of libuv's pool. Inflaters and name
+ * look-ups need these threads, too. So at most SPOOL_CALLS_MAX calls are under way, fewer than
+ * there are threads (POOL_THREADS), and further calls wait here. While a call hangs, no new file is
+ * begun.
  */
 import { randomBytes } from 'node:crypto';
 import { close, open, unlink } from 'node:fs';
@@ -14,24 +15,26 @@ import { ANSWER_MS_MAX } from '../../limits.ts';
 
 /** Threads of a worker's pool, which its disk, its inflaters and its name look-ups share. */
 export const POOL_THREADS = 8;
-/** Calls that are under way together. */
+/** Calls to the disk that may be under way at the same time. */
 const SPOOL_CALLS_MAX = 4;
-/** A call that takes longer makes its request too late anyway. */
+/** A call that takes longer hangs: its request is too late anyway. */
 const SPOOL_CALL_MS_MAX = ANSWER_MS_MAX;
 assert(SPOOL_CALLS_MAX < POOL_THREADS, 'a disk that hangs leaves threads to the others');
 
-/** Names that {@link SpoolDisk.open} gives. */
+/** Names of the files that {@link SpoolDisk.open} makes. */
 const NAME = /^sluice-spool-\d+-[0-9a-f]{16}$/;
 
-/** Makes one call to the file system, and says when it has returned. */
+/** Makes one call to the file system, and calls `returned` when that call has returned. */
 type Call = (returned: () => void) => void;
-/** Node's way: the value means nothing beside an error. */
+/** A callback as Node has it: `value` means nothing when there is an error. */
 export type Done<T> = (error: NodeJS.ErrnoException | null, value: T) => void;
 
 export class SpoolDisk {
   readonly #folder: string;
   readonly #clock: Pick<Clock, 'monotonic'>;
-  /** When each call that has not returned was made, the oldest first. */
+  /**
+   * Calls that have not returned, each with the time of its start (monotonic ms), the oldest first.
+   */
   readonly #underWay = new Set<{ since: number }>();
   readonly #waiting: Call[] = [];
 
@@ -40,14 +43,14 @@ export class SpoolDisk {
     this.#clock = clock;
   }
 
-  /** A call has not returned for SPOOL_CALL_MS_MAX. */
+  /** Whether a call has been under way for longer than SPOOL_CALL_MS_MAX. */
   get hangs(): boolean {
     return this.#oldestMs > SPOOL_CALL_MS_MAX;
   }
 
   /**
-   * A call has not returned for half of SPOOL_CALL_MS_MAX: the disk is why a request is late now,
-   * and not the machine.
+   * Whether a call has been under way for longer than half of SPOOL_CALL_MS_MAX. The disk is then
+   * the reason why a request is late, not the machine.
    */
   get isLate(): boolean {
     return this.#oldestMs > SPOOL_CALL_MS_MAX / 2;
@@ -58,16 +61,16 @@ export class SpoolDisk {
     return 0;
   }
 
-  /** Makes the call now or when others have returned. */
+  /** Makes the call now, or when others have returned. */
   run(call: Call): void {
     if (this.#underWay.size < SPOOL_CALLS_MAX) this.#make(call);
     else this.#waiting.push(call);
   }
 
   /**
-   * A file that has no name any more, so that the kernel cleans up after us however we die. A
-   * worker that ends between the two calls leaves the name of an empty file: see
-   * {@link removeLeftNames}. Must be called through {@link run}.
+   * Opens a new file and removes its name, so that the kernel frees the file however the worker
+   * ends. A worker that ends between these two calls leaves the name of an empty file: see {@link
+   * removeLeftNames}. `open` must be called through {@link run}.
    */
   open(done: Done<number>): void {
     const path = join(this.#folder, `sluice-spool-${process.pid}-${randomBytes(8).toString('hex')}`);
@@ -81,16 +84,17 @@ export class SpoolDisk {
   }
 
   /**
-   * Removes the names that workers have left in the folder. It may take a name that a running
-   * worker is about to remove; that worker needs only the file.
+   * Removes the names of files that dead workers have left in the folder. It may remove a name that
+   * a running worker is about to remove; that does no harm, because the worker needs only the file.
    */
   async removeLeftNames(): Promise<void> {
     try {
-      // One that belongs to another user stays.
+      // A file that belongs to another user cannot be removed and stays.
       for await (const { name } of await opendir(this.#folder))
         if (NAME.test(name)) this.run((returned) => unlink(join(this.#folder, name), returned));
     } catch {
-      // A folder that cannot be read is told to the requests that need it, and by `doctor`.
+      // The error is ignored here: requests that need the folder report it, and so does `sluice
+      // doctor`.
     }
   }
 

@@ -1,15 +1,16 @@
 /**
- * The payloads of a large envelope in a file without a name. A worker holds a slice of each upload,
- * never a body, and nothing reaches the broker before acceptance.
+ * Spool: the payloads of one large envelope in a file without a name. A worker thus holds a slice
+ * of each upload, never a body, and nothing reaches the broker before the envelope is accepted.
  *
- * Bytes are copied into blocks. Full blocks wait for the disk. One write is in flight at a time, of
- * all blocks that wait, so that single bytes cost no write each. The waiting bytes are the memory
- * of an upload: `onBehind(true)` asks for a pause when they reach SPOOL_QUEUE_BYTES_MAX (less while
- * the worker holds much), `onBehind(false)` says that half of them are written. The price is one
- * more copy, about 0.1 ms per MiB.
+ * Bytes are copied into blocks, and full blocks wait for the disk. One write is in flight at a
+ * time, with all blocks that wait, so that a client that sends single bytes does not cost a write
+ * for each. The waiting blocks are the memory of the upload. `onBehind(true)` asks for a pause when
+ * they reach SPOOL_QUEUE_BYTES_MAX (SPOOL_QUEUE_BYTES_TIGHT while the worker holds much), and
+ * `onBehind(false)` tells that half of them are written. The price is one more copy, about 0.1 ms
+ * per MiB.
  *
- * A descriptor must not be closed under a running call, for its number could belong to another file
- * by then: `close` waits for the calls.
+ * A descriptor must not be closed while a call uses it, because its number could then belong to
+ * another file. So `close` waits for the calls.
  */
 import { close, read, writev } from 'node:fs';
 import { assert } from '../../lib/assert.ts';
@@ -21,17 +22,17 @@ import type { Done } from './spool-disk.ts';
 export type SpoolOptions = {
   holding: Holding;
   onBehind(behind: boolean): void;
-  /** The disk refused, or the worker's spools are at their bound. At most once. */
+  /** Called at most once: the disk refused a call, or the worker has no room for more bytes. */
   onFailed(detail: string): void;
 };
 
 type Block = { bytes: Buffer; length: number };
 type State = 'open' | 'failed' | 'closed';
 
-/** A run of bytes in the file that are read; what is between two runs is skipped. */
+/** A run of bytes in the file that is read. Bytes between two stretches are skipped. */
 type Stretch = { start: number; length: number };
 
-/** Neighbours are one stretch. */
+/** Returns where the payloads of `kept` lie in the file. Adjacent payloads are one stretch. */
 function stretchesOf<T extends { length: number }>(items: readonly T[], kept: readonly T[]): Stretch[] {
   const stretches: Stretch[] = [];
   let start = 0;
@@ -50,8 +51,8 @@ function stretchesOf<T extends { length: number }>(items: readonly T[], kept: re
 
 export class Spool {
   /**
-   * Open for reading and writing; undefined until the disk has given it, and again once it is
-   * closed.
+   * Descriptor, open for reading and writing; undefined until the disk has opened the file, and
+   * again once the file is closed.
    */
   #fd: number | undefined;
   readonly #holding: Holding;
@@ -60,11 +61,11 @@ export class Spool {
   #length = 0;
   /** The block being filled; undefined until the next byte comes. */
   #filling: Block | undefined;
-  /** Full blocks, which are being written while `writing`: the first, or more of them. */
+  /** Full blocks that are not written yet. A write in flight has the first of them, or more. */
   readonly #waiting: Block[] = [];
-  /** Bytes of the first of them that are in the file. */
+  /** Bytes of the first waiting block that are already in the file. */
   #firstWritten = 0;
-  /** Nothing can be written: a write is in flight, or the file is not open yet. */
+  /** Whether no write can begin, because one is in flight or the file is not open yet. */
   #writing = true;
   #written = 0;
   #behind = false;
@@ -77,12 +78,12 @@ export class Spool {
     this.#options = options;
   }
 
-  /** Bytes appended. */
+  /** Bytes appended so far. */
   get length(): number {
     return this.#length;
   }
 
-  /** Opens the file; until then blocks wait in memory. Once. */
+  /** Opens the file. Before that, blocks wait in memory. Called once. */
   start(): void {
     if (this.#state !== 'open') return;
     this.#call<number>(
@@ -91,7 +92,7 @@ export class Spool {
     );
   }
 
-  /** Copies `bytes`. Does nothing after a failure or `close`. */
+  /** Appends a copy of `bytes`. Does nothing after a failure or `close`. */
   append(bytes: Uint8Array): void {
     if (this.#state !== 'open') return;
     this.#length += bytes.length;
@@ -101,7 +102,7 @@ export class Spool {
   }
 
   /**
-   * Calls `onFlushed` once the file has everything that was appended; never after a failure or
+   * Calls `onFlushed` once everything that was appended is in the file; never after a failure or
    * `close`.
    */
   flush(onFlushed: () => void): void {
@@ -112,7 +113,11 @@ export class Spool {
     this.#writeNext();
   }
 
-  /** @throws RangeError outside what was written, else the file system's error */
+  /**
+   * Reads bytes that have been written.
+   * @throws RangeError when the range is not written yet, else an error of the spool or the file
+   * system
+   */
   async read(offset: number, length: number): Promise<Uint8Array> {
     if (this.#state !== 'open') throw new Error(`the spool is ${this.#state}`);
     if (offset < 0 || length < 0 || offset + length > this.#written)
@@ -127,10 +132,10 @@ export class Spool {
   }
 
   /**
-   * The payloads of some items alone, one after the other: those of others stay in the file,
-   * unread.
-   * @param items whose payloads are all that was appended, in order
-   * @param kept some of them, in the same order
+   * Returns a source of the payloads of some items alone, one after the other. The payloads of
+   * other items stay in the file, unread.
+   * @param items all items whose payloads were appended, in order
+   * @param kept some of `items`, in the same order
    */
   only<T extends { length: number }>(items: readonly T[], kept: readonly T[]): ByteSource {
     if (kept === items) return this;
@@ -151,7 +156,7 @@ export class Spool {
     return pieces.length === 1 && only ? only : Buffer.concat(pieces);
   }
 
-  /** Gives the file back; idempotent. */
+  /** Closes the file when no call uses it any more; idempotent. */
   close(): void {
     if (this.#state === 'closed') return;
     this.#state = 'closed';
@@ -162,7 +167,10 @@ export class Spool {
 
   // ---- filling ----
 
-  /** @returns how many bytes went into the block being filled */
+  /**
+   * Copies the first of `bytes` into the block being filled.
+   * @returns how many bytes were copied
+   */
   #fill(bytes: Uint8Array): number {
     this.#filling ??= this.#startBlock();
     const block = this.#filling;
@@ -225,7 +233,10 @@ export class Spool {
     );
   }
 
-  /** @param count bytes of the waiting blocks that were written */
+  /**
+   * Gives back the blocks that are in the file.
+   * @param count bytes that the last write has written
+   */
   #giveBackBlocks(count: number): void {
     this.#firstWritten += count;
     for (let block = this.#waiting[0]; block; block = this.#waiting[0]) {
@@ -270,8 +281,8 @@ export class Spool {
   }
 
   /**
-   * One call to the file system. One that has not been made when the spool is closed is not made
-   * any more.
+   * Makes one call to the file system. A call that still waits when the spool is closed is not
+   * made; `then` gets an error instead.
    */
   #call<T>(make: (done: Done<T>) => void, then: Done<T>): void {
     this.#calls++;

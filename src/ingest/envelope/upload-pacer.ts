@@ -1,35 +1,38 @@
 /**
  * Pauses large uploads at their sockets while the stream, the disk or the inflaters are behind.
  *
- * The stream: an answer is due two seconds after the last body byte, and a broker takes some 100 MB
- * a second. Of 400 bodies of 5 MB that end together most could not be stored in time. So last bytes
- * are not read before there is room. A large upload is *arriving* until its last byte, and *whole*
- * from then on until it is disposed of.
+ * The stream: an answer is due two seconds after the last body byte, and a broker stores some 100
+ * MB a second. If 400 bodies of 5 MB ended together, most could not be stored in time. So the last
+ * bytes of large uploads are not read before there is room. A large upload is *arriving* until its
+ * last byte has come, and *whole* from then on until it is disposed of.
  *
- * Disk and inflaters: each upload pauses by itself when much of it waits for them. When it goes on,
- * its socket may deliver half a MiB at once, and 400 of those fill the worker's memory. So the
- * waiting bytes of all uploads are counted too.
+ * Disk and inflaters: each upload pauses itself when many of its bytes wait for them. But when an
+ * upload goes on, its socket may deliver half a MiB at once, and 400 such sockets fill the worker's
+ * memory. So the waiting bytes of all uploads are counted together, too.
  *
- * While WHOLE_UPLOADS_BYTES_MAX are whole or QUEUED_BYTES_MAX wait, all arriving uploads are
- * paused: TCP tells their clients to wait, and bytes on their way stay in the kernel. Then they go
- * on in the order in which they were paused, a few in each turn of the loop, since each may be
- * whole with its next chunk. Both sums fall without any of them going on, so there is no deadlock.
+ * All arriving uploads are paused while WHOLE_UPLOADS_BYTES_MAX bytes are whole or QUEUED_BYTES_MAX
+ * bytes wait. TCP then makes their clients wait, and bytes on their way stay in the kernel.
+ * Afterwards the uploads go on in the order in which they were paused. Only a few do so in each
+ * turn of the event loop, because each may be whole with its next chunk. Both sums fall without any
+ * paused upload going on, so there is no deadlock.
  *
  * The price: an upload in the middle of its body is paused with the others, and its client sees a
- * slower network. A small compressed body cannot be paused: it is whole before the worker knows
- * that it is large. It waits in the {@link InflationQueue}, and counts as whole; or it is inflated
- * in the loop, and its bytes are the share `unpaced` of budget.ts: one project's would keep the
- * uploads of all others paused.
+ * slower network. A small compressed body cannot be paused, because it is whole before the worker
+ * knows that it is large. If such a body waits in the {@link InflationQueue}, it counts as whole.
+ * If it is inflated in the event loop, its bytes count for the share `unpaced` of budget.ts
+ * instead. Otherwise such bodies of one project would keep the uploads of all others paused.
  */
 import { QUEUED_BYTES_MAX, UPLOADS_RESUMED_PER_TURN, WHOLE_UPLOADS_BYTES_MAX } from '../../limits.ts';
 
-/** One upload that is being spooled or inflated in pieces. */
+/** An upload that is being spooled or inflated in pieces. */
 export type PacedUpload = { pause(paused: boolean): void };
 
 export class UploadPacer {
   #wholeBytes = 0;
   #queuedBytes = 0;
-  /** In the order in which they came; `paused` has some of the same. */
+  /**
+   * Arriving uploads in the order in which they came. `#paused` has those of them that are paused.
+   */
   readonly #arriving = new Set<PacedUpload>();
   readonly #paused = new Set<PacedUpload>();
   #releasing: NodeJS.Immediate | undefined;
@@ -44,25 +47,33 @@ export class UploadPacer {
     return this.#queuedBytes;
   }
 
-  /** May call `pause` at once. */
+  /** Adds an arriving upload. It may be paused at once. */
   enter(one: PacedUpload): void {
     this.#arriving.add(one);
     if (this.#isFull) this.#pause(one);
   }
 
-  /** It is whole or failed: it is not paused any more, and not told so. */
+  /**
+   * Removes an upload that is whole or has failed. The pacer no longer calls its `pause`, not even
+   * to resume it.
+   */
   leave(one: PacedUpload): void {
     this.#arriving.delete(one);
     this.#paused.delete(one);
   }
 
-  /** @param delta bytes; negative when an upload that is whole is disposed of */
+  /**
+   * Counts bytes of whole uploads.
+   * @param delta bytes; negative when a whole upload is disposed of
+   */
   addWhole(delta: number): void {
     this.#change(delta, 0);
   }
 
   /**
-   * @param delta bytes that begin to wait for an inflater or the disk; negative when that ends
+   * Counts bytes that wait.
+   * @param delta bytes that begin to wait for an inflater or the disk; negative when their wait
+   * ends
    */
   queue(delta: number): void {
     this.#change(0, delta);

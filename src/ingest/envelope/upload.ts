@@ -1,37 +1,40 @@
 /**
- * The body of one request on its way to a HeldEnvelope: caps, decompression, parser, collector
- * behind one door. Bytes are pushed in; the verdict comes out once.
+ * The body of one request on its way to a HeldEnvelope. Bytes are fed in, and one verdict comes
+ * out: an envelope or a failure. Caps, decompression, parser and collector are inside.
  *
  *     arriving ── end ──→ whole ──→ settled ──→ disposed
  *         └──────── a failure ─────────↗
  *
- * *Arriving*: the socket may be paused, by the spool, the inflater or the pacer. *Whole*: the last
- * byte has been fed; inflaters and disk may still be at work. *Settled*: there is a verdict. A
- * failure has freed everything and ignores what is fed later, so that a caller may go on draining
- * the socket; a success holds its bytes until it is *disposed*.
+ * *Arriving*: bytes still come, and the spool, the inflater or the pacer may pause the socket.
+ * *Whole*: the last byte has been fed; inflaters and disk may still be at work. *Settled*: there is
+ * a verdict. After a failure the upload has freed everything and ignores further bytes, so that the
+ * caller may go on draining the socket. After a success the upload holds its bytes until it is
+ * *disposed*.
  *
- * Beside these an upload that needs the disk *waits for leave*, once: from then until its owner
- * calls `proceed`, what comes waits in memory as if the disk were slow, and no verdict is told.
+ * An upload that needs the disk also *waits for leave*, once. Until its owner calls `proceed`, its
+ * bytes wait in memory as if the disk were slow, and the verdict is not told.
  *
- * A body takes one of five ways. What is inflated is parsed and held as a plain body is.
+ * A body takes one of five ways. Inflated bytes are parsed and held like those of a plain body.
  *
- * 1. Plain, up to 128 KiB of payloads to store (INLINE_BYTES_MAX; 16 KiB while the worker holds
- *    more than 64 MiB): parsed while it arrives, held in memory.
- * 2. Plain, and more: the request takes its token, then the body is spooled while it arrives. The
- *    pacer, or its own spool, may pause its socket.
- * 3. Compressed, up to 64 KiB, and claims to inflate to at most 1 MiB (only gzip can claim) or
- *    claims nothing: kept until it is whole, then inflated in the loop.
- * 4. Compressed, up to 64 KiB, and claims more; or up to 256 KiB (64 KiB while the worker holds
- *    more than 64 MiB); or of the third way, when more comes out than it claimed or than 1 MiB, or
- *    it has several zstd frames: kept until it is whole, waits in the InflationQueue, then inflated
- *    by zlib's threads.
- * 5. Compressed and larger: inflated by zlib's threads while it arrives. The pacer, its inflater or
- *    its spool may pause its socket.
+ * 1. A plain body with up to 128 KiB of payloads to store (INLINE_BYTES_MAX; 16 KiB while the
+ *    worker holds more than 64 MiB) is parsed while it arrives, and held in memory.
+ * 2. A larger plain body: the request takes its token, then the body is spooled while it arrives.
+ *    The pacer, or its own spool, may pause its socket.
+ * 3. A compressed body of up to 64 KiB that claims to inflate to at most 1 MiB (only gzip can
+ *    claim), or claims nothing, is kept until it is whole, then inflated in the event loop.
+ * 4. Other compressed bodies of up to 256 KiB (64 KiB while the worker holds more than 64 MiB) are
+ *    kept until they are whole, wait in the InflationQueue, and are inflated by zlib's threads. A
+ *    body of the third way changes to this way when more comes out than it claimed or than 1 MiB,
+ *    or when it has several zstd frames.
+ * 5. A larger compressed body is inflated by zlib's threads while it arrives. The pacer, its
+ *    inflater or its spool may pause its socket.
  *
- * A project is *distrusted* after a body of up to 64 KiB that was too much for the loop, by its
- * claim or in fact, one that became more in the queue than was expected, or one that was corrupt
- * and claimed nothing: its next 100 bodies that claim nothing take the fourth way. Whatever the
- * way, the rest of a refused body is read and dropped, up to 200 MiB.
+ * A project becomes *distrusted* by any of these bodies: one of up to 64 KiB that was too much for
+ * the event loop, by its claim or in fact; one that became more in the queue than was expected; one
+ * that was corrupt and claimed nothing. The project's next 100 bodies that claim nothing take the
+ * fourth way.
+ *
+ * Whatever the way, the rest of a refused body is read and dropped, up to 200 MiB.
  */
 import { assert } from '../../lib/assert.ts';
 import { Slot, type Slotted } from '../../lib/slots.ts';
@@ -63,7 +66,7 @@ export { type HeldEnvelope, type HeldItem, type SkippedItems, type Spool, Upload
 
 export type UploadFailure = {
   kind: 'invalid' | 'too_large' | 'overloaded';
-  /** A short sentence of a closed set, which the client is told. */
+  /** The reason: a short sentence of a closed set, which the client is told. */
   detail: string;
 };
 
@@ -74,22 +77,27 @@ export type UploadOptions = {
   encoding: string;
   newReader: NewItemReader;
   budget: UploadBudget;
-  /** The project whose upload it is. */
+  /** The project that the upload belongs to. */
   project: Slotted;
-  /** Exactly once, perhaps inside `feed`, `end` or `proceed`; never after `dispose`. */
+  /** Called exactly once, perhaps inside `feed`, `end` or `proceed`; never after `dispose`. */
   onResult(result: UploadResult): void;
-  /** Pause the socket, or resume it: disk, inflater or stream is behind, or no longer. */
+  /**
+   * Asks to pause the socket (`true`) while disk, inflater or stream is behind, and to resume it.
+   */
   onPressure(paused: boolean): void;
-  /** At most once: nothing goes to disk until `proceed` is called, at once or later. */
+  /**
+   * Called at most once, when the upload needs the disk. Nothing goes to disk until `proceed` is
+   * called, at once or later.
+   */
   onWaitsForLeave(): void;
 };
 
 /**
- * Next bodies of a distrusted project that are inflated beside the loop, where they claim no size:
- * 40 bytes of brotli may take 30 ms, whatever the bound.
+ * Bodies for which a distrusted project stays so. Those that claim no size are inflated by zlib's
+ * threads, not in the event loop: 40 bytes of brotli may take 30 ms, whatever the bound.
  */
 const DISTRUSTED_BODIES = 100;
-/** How many are left. */
+/** How many such bodies each project has left. */
 export const DISTRUST = new Slot(
   () => ({ bodies: 0 }),
   () => false,
@@ -97,7 +105,7 @@ export const DISTRUST = new Slot(
 
 type State = 'arriving' | 'whole' | 'settled' | 'disposed';
 
-/** Who wants the socket to be paused; sums of these are several of them. */
+/** Bits for the parts that want the socket to be paused. When several do, their bits are added. */
 const PAUSED_BY = { spool: 1, inflater: 2, pacer: 4 } as const;
 
 export class Upload {
@@ -108,22 +116,27 @@ export class Upload {
   readonly #reader: ItemReader;
   #state: State = 'arriving';
   #leave: 'not needed' | 'waited for' | 'given' = 'not needed';
-  /** Means something when it is settled. */
+  /** The verdict; undefined until the upload is settled. */
   #result: UploadResult | undefined;
-  /** A sum of PAUSED_BY; 0: the socket is not paused. */
+  /** Sum of the PAUSED_BY bits; 0 when the socket is not paused. */
   #pausedBy = 0;
   #transmitted = 0;
   #inflatedBytes = 0;
   /**
-   * The beginning of a compressed body, as long as it may turn out to be the whole body. Most
-   * bodies are one chunk, and only others pay for being joined.
+   * Compressed bytes so far, as long as they may turn out to be the whole body. Most bodies are one
+   * chunk; only the others pay for being joined.
    */
   #kept: ByteQueue | undefined;
-  /** Set once a compressed body is no longer small, or inflates to much. */
+  /** Set once a compressed body is too large to be kept, or when zlib's threads inflate it. */
   #inflater: Inflater | undefined;
-  /** Set for a body that is whole before an inflater began, and is not inflated in the loop. */
+  /**
+   * Set for a body that was whole before an inflater began, and is not inflated in the event loop.
+   */
   #queued: QueuedBody | undefined;
-  /** From the first byte that is spooled or inflated in pieces to the last of the body. */
+  /**
+   * What the pacer pauses. The upload is in the pacer from the first byte that is spooled or
+   * inflated in pieces until the last byte of the body.
+   */
   #paced: PacedUpload | undefined;
 
   constructor(options: UploadOptions) {
@@ -140,9 +153,10 @@ export class Upload {
   }
 
   /**
-   * @param chunk bytes of the body as transmitted; borrowed for the call
-   * @param isWhole it is the whole body, which waits for no further packet: its copy may be from
-   * Node's pool
+   * Takes the next bytes of the body.
+   * @param chunk bytes as transmitted; borrowed for the call
+   * @param isWhole whether the chunk is the whole body; no part of it then waits for a further
+   * packet, so its copy may be from Node's pool
    */
   feed(chunk: Uint8Array, isWhole = false): void {
     if (this.#state !== 'arriving' || chunk.length === 0) return;
@@ -156,7 +170,7 @@ export class Upload {
     else this.#parse(isWhole ? Buffer.from(chunk) : ownCopy(chunk));
   }
 
-  /** The last byte has been fed. */
+  /** Tells the upload that its last byte has been fed. */
   end(): void {
     if (this.#state !== 'arriving') return;
     this.#enter('whole');
@@ -174,7 +188,7 @@ export class Upload {
     return this.#collector.items;
   }
 
-  /** Gives the leave that was waited for. */
+  /** Gives the leave that the upload waits for. */
   proceed(): void {
     assert(this.#leave === 'waited for', 'leave is given once');
     this.#leave = 'given';
@@ -182,12 +196,12 @@ export class Upload {
     else this.#collector.startSpool();
   }
 
-  /** Ends it, unless there is a verdict. */
+  /** Ends the upload with a failure, unless there is a verdict already. */
   fail(kind: UploadFailure['kind'], detail: string): void {
     if (this.#isUndecided) this.#settle({ ok: false, failure: { kind, detail } });
   }
 
-  /** Undefined: the upload has failed. */
+  /** Returns the encoding. Fails the upload and returns undefined when the encoding is unknown. */
   #knownEncoding(): Encoding | undefined {
     if (this.#encoding === undefined) this.fail('invalid', 'the content encoding is unknown');
     return this.#encoding;
@@ -202,7 +216,10 @@ export class Upload {
     this.#release();
   }
 
-  /** The one setter of the state. The socket of a body that no longer arrives is not paused. */
+  /**
+   * Sets the state; no other method does. It also resumes the socket, which is paused only while
+   * the body arrives.
+   */
   #enter(state: State): void {
     this.#state = state;
     if (this.#pausedBy === 0) return;
@@ -234,13 +251,13 @@ export class Upload {
     if (!this.#holding.hold(bytes)) this.fail('overloaded', 'the worker holds too many bytes');
   }
 
-  /** A small body that is whole. */
+  /** Inflates a small body that is whole, in the event loop or through the InflationQueue. */
   #inflateKept(encoding: Compression, body: Buffer): void {
     const claimed = claimedBytes(encoding, body);
     if (body.length > SYNC_INFLATE_BYTES_MAX)
       return this.#inflateInTurn(encoding, expectedBytes(body, claimed));
     const distrust = DISTRUST.of(this.#holding.project);
-    // Learning the body's size takes milliseconds.
+    // Learning the body's size takes milliseconds, so a project over its share is refused before.
     if (claimed === undefined && !this.#options.budget.inflationQueue.allows(this.#holding.project))
       return this.fail('overloaded', 'too much is being inflated');
     if (claimed === undefined && distrust.bodies > 0) {
@@ -254,7 +271,7 @@ export class Upload {
       this.#finish();
     } else if (inflated.reason === 'stream') {
       distrust.bodies = DISTRUSTED_BODIES;
-      // More has come out than a smaller claim: it is false.
+      // More has come out than a claim that the loop accepted: the claim is false.
       const isFalse = claimed !== undefined && claimed <= SYNC_INFLATED_BYTES_MAX;
       this.#inflateInTurn(encoding, expectedBytes(body, isFalse ? undefined : claimed));
     } else {
@@ -264,7 +281,10 @@ export class Upload {
     }
   }
 
-  /** @param bytes the body's {@link expectedBytes} */
+  /**
+   * Adds the body to the InflationQueue.
+   * @param bytes the body's {@link expectedBytes}
+   */
   #inflateInTurn(encoding: Compression, bytes: number): void {
     const { inflationQueue, maxDecompressedBytes } = this.#options.budget;
     this.#queued = {
@@ -285,7 +305,7 @@ export class Upload {
     return bytes > Math.max(SYNC_INFLATED_BYTES_MAX, SWELLING_RATIO_MIN * this.#transmitted);
   }
 
-  /** An inflater that has been fed what was held back. */
+  /** Starts an inflater and feeds it the bytes that were kept. */
   #startInflater(encoding: Compression): Inflater {
     const inflater = new Inflater(encoding, {
       holding: this.#holding,
@@ -311,7 +331,10 @@ export class Upload {
 
   // ---- plain bytes ----
 
-  /** @param bytes owned, unless the collector is spooling */
+  /**
+   * Parses plain or inflated bytes.
+   * @param bytes owned, unless the collector is spooling
+   */
   #parse(bytes: Uint8Array): void {
     if (!this.#isUndecided) return;
     this.#inflatedBytes += bytes.length;
@@ -327,7 +350,7 @@ export class Upload {
     if (this.#collector.spooling) this.#onSpooled();
   }
 
-  /** Whether it turns out to be so large that there is no room for it. */
+  /** Whether the body turns out to be larger than was expected, and there is no room for that. */
   #outgrows(): boolean {
     const { inflationQueue, maxDecompressedBytes } = this.#options.budget;
     const queued = this.#queued;
@@ -351,8 +374,8 @@ export class Upload {
   // ---- pressure ----
 
   /**
-   * A body that arrives is held back at its socket; a compressed one also at its inflater, where
-   * bytes may wait already.
+   * Pauses the body while the spool is behind: its socket and, if it is compressed, its inflater,
+   * where bytes may wait already.
    */
   #onSpoolBehind(behind: boolean): void {
     if (behind) this.#inflater?.pause();
@@ -360,7 +383,10 @@ export class Upload {
     this.#setPaused('spool', behind);
   }
 
-  /** The one setter of `#pausedBy`. */
+  /**
+   * Notes that one part wants the socket to be paused or no longer does, and tells the owner when
+   * the socket has to change.
+   */
   #setPaused(by: keyof typeof PAUSED_BY, paused: boolean): void {
     if (this.#state !== 'arriving') return;
     const before = this.#pausedBy;
@@ -400,8 +426,8 @@ export class Upload {
   #settle(result: UploadResult): void {
     this.#result = result;
     this.#enter('settled');
-    // A refused body goes no further, and costs a tenth of a stored one. A body that was expected
-    // to swell may not have done so.
+    // Only a stored body counts as swollen: a refused body goes no further and costs a tenth of a
+    // stored one. A body that was expected to swell may not have done so.
     if (this.#queued) this.#queued.swells = result.ok && this.#swells(this.#inflatedBytes);
     if (!result.ok) this.#release();
     if (this.#leave !== 'waited for') this.#options.onResult(result);

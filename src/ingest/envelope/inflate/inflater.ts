@@ -13,54 +13,58 @@ import {
 export type InflaterOptions = {
   holding: Holding;
   onBytes(bytes: Buffer): void;
-  /** All bytes have been told. */
+  /** Called when all inflated bytes have been handed out. */
   onEnd(): void;
   onFailed(kind: 'invalid' | 'overloaded', detail: string): void;
   /**
-   * More or less than INFLATER_QUEUE_BYTES_MAX waits; than INFLATER_QUEUE_BYTES_TIGHT while the
-   * worker holds much.
+   * Called with `true` when more than INFLATER_QUEUE_BYTES_MAX compressed bytes wait, with `false`
+   * when no longer. The bound is INFLATER_QUEUE_BYTES_TIGHT while the worker holds much.
    */
   onBehind(behind: boolean): void;
 };
 
-/** Memory of the engine itself, about: window, tables and one piece of output. */
+/** Memory of an engine, about: window, tables and one piece of output. */
 const ENGINE_BYTES = 128 * 1024;
-/** A window that ENGINE_BYTES does not cover grows with its output up to here. */
+/**
+ * Bounds of the windows that ENGINE_BYTES does not cover. A window grows with the engine's output.
+ */
 const WINDOW_BYTES_MAX = { gzip: 0, deflate: 0, br: 16 * 1024 * 1024, zstd: ZSTD_WINDOW_BYTES_MAX } as const;
 const NOTHING = Buffer.alloc(0);
 
-/** Bytes that the inflaters of this worker have given since the last young collection. */
+/** Bytes that the inflaters of this worker have handed out since the last young collection. */
 let garbageBytes = 0;
 /**
- * zlib makes a new buffer for each piece, which is garbage once it was copied, and V8 frees it when
- * it collects the young space. On Node 20 it does that often enough. On Node 24 it comes to mark
- * the worker's whole heap first, for 10 to 20 ms, once for each bomb. So the worker asks for young
- * collections, which take one or two.
+ * Counts the garbage of the inflaters, and asks V8 for a young collection when there is much. zlib
+ * makes a new buffer for each piece of output. The buffer is garbage once it was copied, and V8
+ * frees it when it collects the young space. Node 20 does so often enough. Node 24 first marks the
+ * worker's whole heap, which takes 10 to 20 ms, once for each bomb; a young collection takes 1 or 2
+ * ms.
  */
 function noteGarbage(bytes: number): void {
   garbageBytes += bytes;
   if (garbageBytes < OUTPUT_GARBAGE_BYTES_MAX) return;
   garbageBytes = 0;
-  // A worker has it by a flag (ingest/worker-pool.ts).
+  // A worker has `gc` by a flag (ingest/worker-pool.ts).
   globalThis.gc?.({ type: 'minor' });
 }
 
 /**
- * Decompression by Node's zlib, which works on a thread beside the event loop.
+ * Inflates one body by Node's zlib, which works on a thread beside the event loop.
  *
  * One write is in flight at a time. Chunks that come meanwhile are joined for the next write, so
  * that a client that sends single bytes does not cost a trip to the other thread for each byte. No
- * write goes beyond the end of a frame of zstd.
+ * write goes beyond the end of a zstd frame.
  *
- * An inflater borrows a chunk for the call alone; the bytes that it gives are the receiver's.
+ * An inflater borrows a chunk for the call alone. The bytes that it hands out belong to the
+ * receiver.
  */
 export class Inflater {
   readonly #encoding: Compression;
   readonly #options: InflaterOptions;
-  /** Undefined until the first bytes have told which one. */
+  /** zlib's engine; undefined until the first bytes have told which engine fits. */
   #stream: ZlibStream | undefined;
   readonly #waiting = new ByteQueue(BODY_BYTES_SETTING_MAX);
-  /** Taken from the queue, and to be written next. */
+  /** Bytes that were taken from the queue and are written next. */
   #taken: Buffer = NOTHING;
   readonly #zstdFrames: ZstdFrames | undefined;
   #charged = 0;
@@ -85,13 +89,13 @@ export class Inflater {
     this.#writeNext();
   }
 
-  /** The last byte has been fed. */
+  /** Tells the inflater that the last byte has been fed. */
   end(): void {
     this.#ended = true;
     this.#writeNext();
   }
 
-  /** No more bytes until `resume`: what comes meanwhile waits here. */
+  /** Hands out no more bytes until `resume`. Compressed bytes that come meanwhile wait here. */
   pause(): void {
     this.#paused = true;
     this.#stream?.pause();
@@ -102,7 +106,9 @@ export class Inflater {
     this.#stream?.resume();
   }
 
-  /** Nothing is told any more, nothing is held; idempotent. */
+  /**
+   * Stops the engine and gives back all that is held. No callback is called any more; idempotent.
+   */
   destroy(): void {
     this.#destroyed = true;
     this.#stream?.destroy();
@@ -148,12 +154,16 @@ export class Inflater {
   #onData(bytes: Buffer): void {
     if (this.#destroyed) return;
     this.#windowBytes = Math.min(this.#windowBytes + bytes.length, WINDOW_BYTES_MAX[this.#encoding]);
-    // Pieces of any size share one buffer, as the client cuts its writes.
+    // Several pieces may lie in one buffer, since their sizes depend on how the client cuts its
+    // writes.
     this.#options.onBytes(withoutRoom(bytes));
     noteGarbage(bytes.length);
   }
 
-  /** The engine also stops where its stream is complete and other bytes follow. */
+  /**
+   * Ends the body, or fails. The engine also ends when its stream is complete but other bytes
+   * follow.
+   */
   #onStreamEnd(stream: ZlibStream): void {
     if (this.#destroyed) return;
     if (this.#zstdFrames?.isComplete === false)
@@ -168,7 +178,10 @@ export class Inflater {
     else this.#options.onFailed('invalid', 'the compressed body is corrupt');
   }
 
-  /** Charges what is held by now and says whether we are behind. */
+  /**
+   * Charges the memory that is held now, and tells the owner when the inflater falls behind or
+   * catches up.
+   */
   #account(): void {
     const taken = this.#taken.length + this.#inFlight;
     const charge = ENGINE_BYTES + this.#windowBytes + this.#waiting.capacity + taken;

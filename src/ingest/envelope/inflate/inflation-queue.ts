@@ -1,19 +1,24 @@
 /**
- * Compressed bodies that were whole before they were inflated, and are too large for the loop or
- * inflate to too much for it: 19 KB may be 19 MiB. A worker stores some hundred MB a second,
- * and an answer is due two seconds after the last byte. When all are inflated as they come, all are
- * late. So few are in work at a time, from their first byte to the stored envelope. The next is the
- * oldest of the project that has the fewest bytes in work. The others wait, compressed, for at most
- * a second, and what they inflate to is one of the fair shares: beyond it they are refused at once
+ * Queue of compressed bodies that were whole before they were inflated, and that the event loop
+ * cannot inflate: they are too large, or inflate to too much (19 KB may be 19 MiB).
+ *
+ * A worker stores some hundred MB a second, and an answer is due two seconds after the last byte.
+ * If all these bodies were inflated as they come, all would be late. So only a few are in work at a
+ * time, from their first byte to the stored envelope. The next is the oldest body of the project
+ * that has the fewest bytes in work. The others wait, compressed, for at most a second. The bytes
+ * that all these bodies inflate to are one of the fair shares: bodies beyond it are refused at once
  * and cost next to nothing.
  *
- * A body says itself what it inflates to, or is taken for an ordinary one. One that turns out to be
- * larger is counted as the largest from then on, and ends when there is no room for that.
+ * A body claims its inflated size itself, or an ordinary ratio is assumed. A body that turns out to
+ * be larger counts as the largest allowed from then on, and is refused when there is no room for
+ * that.
  *
  * A stored bomb costs its sender nothing, and a machine half a second of CPU: in the worker, the
- * broker and the processor. So a body that swells is a debt of its project, which time pays off.
- * While the debt is larger than what is free the project rests, if another one has sent something
- * since shortly before its last such body was begun: its next ones that swell are refused at once.
+ * broker and the processor. So a body that *swells* is a debt of its project, which time pays off.
+ * A project *rests* while its debt is larger than the free amount (SWOLLEN_FREE_MIB), provided that
+ * another project has sent something since shortly before the last body of the debt was begun.
+ * While a project rests, its new bodies that swell are refused at once, and its waiting ones are
+ * not started.
  */
 import type { Clock } from '../../../lib/clock.ts';
 import { FairShare, nextInTurn } from '../../../lib/fair-share.ts';
@@ -32,33 +37,36 @@ const MIB = 1024 * 1024;
 const OTHERS_SEND_MS = 2_000;
 const FREE_MS = SWOLLEN_FREE_MIB * SWOLLEN_REST_MS_PER_MIB;
 
-/** A body that was whole before an inflater began, and is not inflated in the loop. */
+/** A body that was whole before an inflater began, and is not inflated in the event loop. */
 export type QueuedBody = {
   project: Slotted;
-  /** Inflated size, as far as it is known. */
+  /** Inflated size in bytes, as far as it is known. */
   bytes: number;
   /** Whether the inflated size is many times the size of the body. */
   swells: boolean;
-  /** Bytes that have come out. */
+  /** Inflated bytes that have come out so far. */
   inflated(): number;
   start(): void;
   refuse(): void;
 };
 
 type Waiting = { body: QueuedBody; timer: NodeJS.Timeout };
-/** `since`: monotonic ms; a request of another project after it makes the project rest. */
+/** `since` (monotonic ms): if another project has sent a request after it, the project may rest. */
 type Active = { body: QueuedBody; since: number };
 type Debt = { since: number; paidAt: number; timer: NodeJS.Timeout };
 
 export class InflationQueue {
-  /** Bytes that bodies inflate to, of those that are being inflated or wait for it. */
+  /** Inflated bytes of all bodies that are being inflated or wait for it. */
   readonly share = new FairShare(INFLATING_BYTES_MAX);
   readonly #waiting: Waiting[] = [];
   readonly #active: Active[] = [];
   readonly #debts = new Map<Slotted, Debt>();
   readonly #clock: Pick<Clock, 'monotonic'>;
   #lastUse: Slotted | undefined;
-  /** Monotonic ms: of the last request, and of the last one of any other project. */
+  /**
+   * `#lastAt` is the time of the last request, by `#lastUse`; `#otherAt` that of the last request
+   * by any other project. Monotonic ms.
+   */
   #lastAt = Number.NEGATIVE_INFINITY;
   #otherAt = Number.NEGATIVE_INFINITY;
 
@@ -66,14 +74,17 @@ export class InflationQueue {
     this.#clock = clock;
   }
 
-  /** A request of the project has come. @param at monotonic ms, by the same clock */
+  /**
+   * Notes that a request of the project has come.
+   * @param at monotonic ms, by the same clock
+   */
   note(project: Slotted, at: number): void {
     if (project !== this.#lastUse) this.#otherAt = this.#lastAt;
     this.#lastUse = project;
     this.#lastAt = at;
   }
 
-  /** May call `start` or `refuse` at once. */
+  /** Adds a body. It may call the body's `start` or `refuse` at once. */
   add(body: QueuedBody): void {
     const { project, bytes } = body;
     const isFull = this.share.total + bytes > INFLATING_BYTES_MAX || !this.share.allows(project);
@@ -87,19 +98,26 @@ export class InflationQueue {
     this.#startNext();
   }
 
-  /** False: the project holds more than its share, and what it adds is refused. */
+  /** False when the project holds more than its share. A body that it adds would be refused. */
   allows(project: Slotted): boolean {
     return this.share.allows(project);
   }
 
-  /** It inflates to more than was known. @returns false when there is no room for that */
+  /**
+   * Notes that a body inflates to more than was known.
+   * @param bytes its new size
+   * @returns false when there is no room for that
+   */
   grow(body: QueuedBody, bytes: number): boolean {
     this.share.add(body.project, bytes - body.bytes);
     body.bytes = bytes;
     return this.share.total <= INFLATING_BYTES_MAX && this.#atWork <= 2 * INFLATED_AT_ONCE_BYTES_MAX;
   }
 
-  /** It turns out to swell. @returns false when its project rests */
+  /**
+   * Notes that a body turns out to swell.
+   * @returns false when its project rests
+   */
   swell(body: QueuedBody): boolean {
     if (this.#mustRest({ project: body.project, swells: true })) return false;
     body.swells = true;
@@ -126,7 +144,8 @@ export class InflationQueue {
     const now = this.#clock.monotonic();
     const before = this.#debts.get(project);
     clearTimeout(before?.timer);
-    // A lone project runs up no debt. The timer of a paid one may be late.
+    // An earlier debt counts with at most FREE_MS, because a lone project runs up no debt. It
+    // counts with at least 0, because the timer that removes a paid debt may be late.
     const unpaidMs = before ? Math.max(0, Math.min(FREE_MS, before.paidAt - now)) : 0;
     const ms = unpaidMs + (body.inflated() / MIB) * SWOLLEN_REST_MS_PER_MIB;
     const timer = setTimeout(() => this.#debts.delete(project), ms).unref();
