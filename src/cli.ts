@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 /**
- * The program: one line per command. Only the command that was named is loaded, so that a short one
- * starts fast.
+ * The program `sluice`, with one line per command. Only the named command is loaded, so that a
+ * short command starts fast.
  */
 import { type Command, Command as Program } from 'commander';
 import { runProgram } from './commands/run-program.ts';
@@ -22,8 +22,8 @@ const COMMANDS: Readonly<Record<string, () => Promise<Command>>> = {
   load: async () => (await import('./commands/load/load.ts')).loadCommand(),
 };
 
-// Payloads, keys and counters are for the user alone who runs this, also those that servers of
-// `sluice dev` write.
+// Only the user who runs sluice may read the payloads, keys and counters that it writes. The
+// servers that `sluice dev` starts inherit the mask.
 process.umask(0o077);
 const named = process.argv[2] ?? '';
 const wanted = Object.hasOwn(COMMANDS, named) ? [named] : Object.keys(COMMANDS);
@@ -34,11 +34,12 @@ for (const name of wanted) {
   const command = await COMMANDS[name]?.();
   if (command) program.addCommand(command);
 }
-// A reader that has seen enough (`| head`) closes the pipe: that is no failure, and a command that
-// changes something goes on to its end.
+// A reader such as `head` closes the pipe when it has seen enough. The closed pipe is no failure,
+// and a command that changes something still runs to its end.
 process.stdout.on('error', ({ code }: NodeJS.ErrnoException) => {
   if (code !== 'EPIPE') process.exit(1);
 });
 process.exitCode = await runProgram(program, process.argv.slice(2));
-// When all is written: nats.js keeps the socket of an attempt to connect that got no answer.
+// Exits once all output is written. Without it, nats.js would keep the process alive with the
+// socket of an unanswered attempt to connect.
 process.stdout.write('', () => process.stderr.write('', () => process.exit()));

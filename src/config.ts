@@ -1,7 +1,7 @@
 /**
- * Settings: the only reader of the environment. Raw → checked → frozen; all errors are reported
- * together, each naming its variable. A setting exists only where two deployments need different
- * values; everything else is a constant in limits.ts.
+ * Settings: the only code that reads the environment. It reads the variables, checks them, and
+ * freezes the result. All errors are reported together, each with its variable. A setting exists
+ * only where two deployments need different values; everything else is a constant in limits.ts.
  */
 import { isIP } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -20,14 +20,14 @@ import {
   STREAM_BYTES_DEFAULT,
 } from './limits.ts';
 
-/** Each sink checks what its URL says beyond the form. */
+/** One entry of SLUICE_SINK. Its form has been checked; each sink checks the rest of its URL. */
 export type SinkSetting =
   | { kind: 'ndjson'; dir: string }
   | { kind: 'postgres'; url: string }
   | { kind: 'clickhouse'; url: string }
   | { kind: 's3'; url: string; credentials: S3Credentials };
 
-/** As the tools of S3 take them from the environment. */
+/** Credentials from the AWS_ variables, as the usual S3 tools read them. */
 export type S3Credentials = {
   accessKeyId: string | undefined;
   secretAccessKey: string | undefined;
@@ -40,15 +40,15 @@ export type Config = Readonly<{
   host: string;
   port: number;
   adminHost: string;
-  /** Beside adminHost. */
+  /** Host names of the admin port, beside adminHost. */
   adminNames: readonly string[];
-  /** As set; 8081 for ingest and 8082 for the processor when it is not. */
+  /** The port as set. When it is undefined, ingest takes 8081 and the processor 8082. */
   adminPort: number | undefined;
-  /** `token` or `label=token`. */
+  /** Each is `token` or `label=token`. */
   adminTokens: readonly string[];
-  /** Such that may look, and change nothing. */
+  /** Tokens, in the same form, with which a client may read the admin port but change nothing. */
   viewerTokens: readonly string[];
-  /** More admin tokens, one a line. */
+  /** File with further admin tokens, one a line. */
   adminTokenFile: string | undefined;
   /** Base of the DSNs that commands print, without a final slash. */
   publicUrl: string;
@@ -57,12 +57,12 @@ export type Config = Readonly<{
   redisPasswordFile: string | undefined;
   natsUrls: readonly string[];
   natsCredsFile: string | undefined;
-  /** Certificates that Redis and NATS are checked against. */
+  /** Certificates that verify Redis and NATS. */
   tlsCaFile: string | undefined;
   maxBodyBytes: number;
   maxDecompressedBytes: number;
   spoolDir: string;
-  /** Bytes of the spool of all workers together. */
+  /** Bytes that the spools of all workers may hold together. */
   spoolMaxBytes: number;
   planLimits: 'table' | 'free-only';
   heartbeatPath: string;
@@ -71,18 +71,18 @@ export type Config = Readonly<{
   streamMaxBytes: number;
   /** Empty when SLUICE_SINK is not set. */
   sinks: readonly SinkSetting[];
-  /** How long sinks keep what they store; undefined: for ever. */
+  /** Days for which sinks keep what they store; undefined: for ever. */
   retentionDays: number | undefined;
   logLevel: LogLevel;
-  /** Stored beside the types that always are. */
+  /** Item types that are stored beside those that always are. */
   storeTypes: readonly ExtraType[];
-  /** Addresses and networks; undefined: clients' addresses are not filled in. */
+  /** Addresses and networks of trusted proxies. Undefined: clients' addresses are not filled in. */
   trustedProxies: readonly string[] | undefined;
-  /** Undefined: off. */
+  /** Undefined when tracing is off. */
   tracing: TracingSettings | undefined;
 }>;
 
-/** Every problem of the environment at once; `message` has one line for each. */
+/** All problems of the environment; `message` has one line for each. */
 export class ConfigError extends Error {
   override name = 'ConfigError';
 }
@@ -108,7 +108,7 @@ const integer = (min: number, max: number) =>
     .transform(Number)
     .refine((n) => n >= min && n <= max, `must be an integer from ${min} to ${max}`);
 const port = integer(1, 65_535);
-/** @param whole what is one URL in spite of its commas */
+/** @param whole a form of text that is one URL although it has commas */
 const urls = (schemes: readonly string[], whole?: { form: RegExp; name: string }) =>
   z
     .string()
@@ -119,7 +119,7 @@ const urls = (schemes: readonly string[], whole?: { form: RegExp; name: string }
         list.every((url) => schemes.some((scheme) => url.startsWith(`${scheme}://`) && URL.canParse(url))),
       `must be one or several (comma-separated) URLs that begin with ${schemes.join(':// or ')}://${whole ? `, or ${whole.name}` : ''}`,
     );
-/** One URL, whose hosts are sentinels. */
+/** A URL that lists the addresses of Redis sentinels. */
 const SENTINELS = {
   name: 'redis+sentinel://host:26379,host:26379/name',
   form: /^redis\+sentinel:\/\/([^@/,]*@)?([\w.-]+|\[[\da-f:]+\])(:\d{1,5})?(,([\w.-]+|\[[\da-f:]+\])(:\d{1,5})?)*\/[\w.-]+(\?db=\d+)?$/,
@@ -136,7 +136,7 @@ const NO_CREDENTIALS: S3Credentials = {
   region: undefined,
 };
 
-/** With what the environment says of the store; only the s3 sink reads any of it. */
+/** Adds the AWS_ variables of the environment to an s3 sink; other sinks use none of them. */
 function withCredentials(sink: SinkSetting, env: NodeJS.ProcessEnv): SinkSetting {
   if (sink.kind !== 's3') return sink;
   const credentials = {
@@ -148,10 +148,13 @@ function withCredentials(sink: SinkSetting, env: NodeJS.ProcessEnv): SinkSetting
   return { ...sink, credentials };
 }
 
-/** A folder's name may have spaces: a sink begins at a word of this form. */
+/**
+ * The blanks between two sinks. A folder's name may hold blanks too, so a sink begins at a word
+ * with a colon.
+ */
 const BEGINNING = /\s+(?=\w+:)/;
 
-/** The text of each kind of sink. */
+/** How each kind of sink is written, recognised and read. */
 const SINKS: {
   [kind in SinkSetting['kind']]: { form: string; is: RegExp; read(text: string): SinkSetting };
 } = {
@@ -186,7 +189,7 @@ function parseSink(text: string): SinkSetting | undefined {
   return sink && (sink.kind === 'ndjson' || URL.canParse(text)) ? sink : undefined;
 }
 
-/** @returns undefined when the text names no sink, something that is none, or one twice */
+/** @returns undefined when the text is empty, a part of it is not a sink, or a sink occurs twice */
 function parseSinks(text: string): readonly SinkSetting[] | undefined {
   const words = text.trim().split(BEGINNING);
   const sinks = words.map(parseSink).filter((sink) => sink !== undefined);
@@ -194,13 +197,13 @@ function parseSinks(text: string): readonly SinkSetting[] | undefined {
 }
 
 /**
- * Sinks as SLUICE_SINK names them, with what the environment says of their stores.
- * @returns undefined when the text names none
+ * Reads sinks from a text like SLUICE_SINK, with the credentials that the environment gives.
+ * @returns undefined when the text does not name sinks
  */
 export const sinksIn = (text: string, env = process.env): readonly SinkSetting[] | undefined =>
   parseSinks(text)?.map((sink) => withCredentials(sink, env));
 
-/** An address, or a network as `10.0.0.0/8`. */
+/** Whether the text is an IP address or a network such as `10.0.0.0/8`. */
 function isNetwork(text: string): boolean {
   const [address = '', bits, ...rest] = text.split('/');
   const family = isIP(address);
@@ -286,25 +289,28 @@ const schema = z.strictObject({
     .optional(),
 });
 
-/** The names of all settings, for the check that docs/settings.md has them all. */
+/** Names of all settings; a test checks that docs/settings.md lists each. */
 export const SETTING_NAMES = Object.keys(schema.shape);
 
-/** Kubernetes gives a pod names like SLUICE_PORT=tcp://10.0.0.1:80 for a service called sluice. */
+/**
+ * Kubernetes sets variables such as SLUICE_PORT=tcp://10.0.0.1:80 in pods when a service is called
+ * sluice.
+ */
 const SERVICE_LINK_NAME =
   /^SLUICE_.*(SERVICE_HOST|SERVICE_PORT|SERVICE_PORT_\w+|PORT_\d+_(TCP|UDP)(_(PROTO|PORT|ADDR))?)$/;
 const isServiceLink = (name: string, value: string): boolean =>
   SERVICE_LINK_NAME.test(name) || /^(tcp|udp):\/\//.test(value);
 
 /**
- * The environment's SLUICE_ variables: those that are settings, and the names of service links,
- * which are ignored.
+ * Sorts the environment's SLUICE_ variables. `raw` has the settings, also unknown ones; `ignored`
+ * has the names of Kubernetes service links.
  */
 function gather(env: NodeJS.ProcessEnv): { raw: Record<string, string>; ignored: string[] } {
   const raw: Record<string, string> = {};
   const ignored: string[] = [];
   for (const [name, value] of Object.entries(env)) {
     if (!name.startsWith('SLUICE_') || value === undefined) continue;
-    if (value === '' && name in schema.shape) continue; // as if it were not set
+    if (value === '' && name in schema.shape) continue; // an empty setting counts as not set
     if (isServiceLink(name, value)) ignored.push(name);
     else raw[name] = value;
   }
@@ -319,7 +325,7 @@ function explain(error: z.ZodError): string[] {
   );
 }
 
-/** Settings that are right by themselves, defaults among them. */
+/** The settings that are valid each by itself, with defaults for those that are not set. */
 export type SoundSettings = Partial<z.infer<typeof schema>>;
 
 function soundSettings(raw: Record<string, string>): SoundSettings {
@@ -327,7 +333,7 @@ function soundSettings(raw: Record<string, string>): SoundSettings {
   return Object.fromEntries(read) as SoundSettings;
 }
 
-/** Contradictions between settings that are sound one by one. */
+/** Lists contradictions between settings that are valid one by one. */
 function relationProblems(raw: Record<string, string>, sound: SoundSettings): string[] {
   const { SLUICE_PORT: port, SLUICE_ADMIN_PORT: adminPort } = sound;
   const problems: string[] = [];
@@ -341,7 +347,7 @@ function relationProblems(raw: Record<string, string>, sound: SoundSettings): st
 type Needs = {
   /** SLUICE_SINK must be set. */
   needsSink?: boolean;
-  /** Says what is wrong for one program alone. */
+  /** Returns further problems, which matter to one program only. */
   alsoCheck?: (settings: SoundSettings) => string[];
 };
 
@@ -400,25 +406,27 @@ export function loadConfig(
   return { config, ignored };
 }
 
-/** The environment of a child process: ours, with these settings on top. */
+/** The environment for a child process: this process's own, with `overrides` on top. */
 export const childEnvironment = (overrides: Readonly<Record<string, string>>): NodeJS.ProcessEnv => ({
   ...process.env,
   ...overrides,
 });
 
-/** Variables that finding and installing the servers of a development machine needs. */
+/** Variables that are needed to find and install the servers of a development machine. */
 export const hostEnvironment = (env: NodeJS.ProcessEnv = process.env) => ({
   path: env.PATH ?? '',
   redisServerBin: env.REDIS_SERVER_BIN,
   natsServerBin: env.NATS_SERVER_BIN,
 });
 
-/** Whether the environment itself gives this setting. */
+/** Whether the environment sets this variable itself, other than by a Kubernetes service link. */
 export function isSet(name: string, env: NodeJS.ProcessEnv = process.env): boolean {
   const value = env[name] ?? '';
   return value !== '' && !isServiceLink(name, value);
 }
 
-/** One setting as the environment gives it, unchecked: for a command that needs no other. */
+/**
+ * One setting as the environment gives it, unchecked, for a command that needs no other setting.
+ */
 export const setting = (name: string, env: NodeJS.ProcessEnv = process.env): string | undefined =>
   env[name] || undefined;

@@ -1,6 +1,6 @@
 /**
- * A broken invariant: a bug of ours, never a client's or a server's fault. It ends the process that
- * finds it.
+ * A broken invariant: a bug in sluice, never the fault of a client or a server. The error ends the
+ * process that finds it.
  */
 export class AssertionError extends Error {
   override name = 'AssertionError';

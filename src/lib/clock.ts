@@ -1,11 +1,11 @@
 export const HOUR_MS = 3_600_000;
 export const DAY_MS = 24 * HOUR_MS;
 
-/** Time as the code sees it, so that a test can pass its own. */
+/** The clocks that the code reads, so that a test can pass clocks of its own. */
 export interface Clock {
-  /** Wall clock, Unix milliseconds. May step backwards. */
+  /** The wall clock, in Unix milliseconds. It may step backwards. */
   now(): number;
-  /** Milliseconds since some fixed moment; never goes backwards. */
+  /** Milliseconds since some fixed moment. They never go backwards. */
   monotonic(): number;
 }
 

@@ -1,13 +1,14 @@
 import { DEBTS_SWEPT_MIN } from '../limits.ts';
 
 /**
- * Debts of projects that time pays: each millisecond one. The moments are those of one clock, ms.
+ * Debts of projects, in milliseconds. Each millisecond that passes pays off one. Every `now` is
+ * from the same clock, in ms.
  */
 export class Debts {
   readonly #paidAt = new Map<string, number>();
   #sweepSize = DEBTS_SWEPT_MIN;
 
-  /** Projects that are known. */
+  /** Number of projects that have an entry, some perhaps paid. */
   get size(): number {
     return this.#paidAt.size;
   }
@@ -16,7 +17,10 @@ export class Debts {
     return Math.max(0, (this.#paidAt.get(projectId) ?? 0) - now);
   }
 
-  /** @param ms negative to take back. @returns what the project owes now */
+  /**
+   * @param ms work to add; negative to take back
+   * @returns what the project owes now
+   */
   add(projectId: string, ms: number, now: number): number {
     const paidAt = Math.max(now, this.#paidAt.get(projectId) ?? 0) + ms;
     this.#paidAt.set(projectId, paidAt);

@@ -1,10 +1,11 @@
 /**
- * Removes a member of what is under way, in the order in which it began. A list, not a Set or a
- * Map: V8 gives those a new table every few members, and each old table points to the next. Once
- * one of them is in the old space, all later ones, and whatever they held, outlive every young
- * collection. For up to some hundreds of members: removal searches from the front.
+ * Removes a member from `underWay`, a list in the order in which the members began. Removal
+ * searches from the front, so the list may have some hundreds of members. A Set or a Map would be
+ * worse: V8 gives them a new table every few members, and each old table points to the next. Once
+ * one of these tables is in V8's old space, all later tables and everything in them outlive every
+ * young collection.
  *
- * @returns whether it was there
+ * @returns whether the member was in the list
  */
 export function remove<T>(underWay: T[], member: T): boolean {
   const at = underWay.indexOf(member);

@@ -1,9 +1,9 @@
 /** Item types of the envelope convention. */
 
 /**
- * All that a frame may hold. A frame names a type by its place in this list, so a new type goes to
- * the end, whichever kind it is. Processors are updated first: an older one makes a dead letter of
- * a type that it does not know.
+ * All item types that a frame may hold. A frame names a type by its position in this list, so a new
+ * type goes to the end. Update processors first: a processor that does not know a type makes a dead
+ * letter of its items.
  */
 export const ITEM_TYPES = [
   'event',
@@ -40,19 +40,19 @@ type StandardType = (typeof STANDARD_TYPES)[number];
 export type ExtraType = Exclude<ItemType, StandardType>;
 
 const STANDARD: ReadonlySet<string> = new Set(STANDARD_TYPES);
-/** Types that are stored as they are where SLUICE_STORE_TYPES names them. */
+/** Types that are stored, unchanged, only where SLUICE_STORE_TYPES names them. */
 export const EXTRA_TYPES = ITEM_TYPES.filter((type): type is ExtraType => !STANDARD.has(type));
 const EXTRA: ReadonlySet<string> = new Set(EXTRA_TYPES);
 export const isExtraType = (type: string): type is ExtraType => EXTRA.has(type);
 
-/** Types whose payload is a container of elements with attributes. */
+/** Whether the payload of a type is a container of elements with attributes. */
 export const isContainerType = (type: ItemType): boolean =>
   type === 'log' || type === 'span' || type === 'trace_metric';
 
-/** Types of files, which are stored byte for byte though they may be JSON. */
+/** Whether items of a type are files. Files are stored byte for byte, even when they are JSON. */
 export const isFile = (type: ItemType): boolean => type === 'attachment' || type === 'replay_video';
 
-/** Names that skipped items are counted under: a closed set, whatever clients write. */
+/** Labels under which skipped items are counted: a closed set, whatever types clients send. */
 export type SkippedType = ExtraType | 'statsd' | 'other';
 export const SKIPPED_TYPES: readonly SkippedType[] = [...EXTRA_TYPES, 'statsd', 'other'];
 
@@ -60,11 +60,11 @@ const SKIPPED: ReadonlySet<string> = new Set(SKIPPED_TYPES);
 const isSkippedType = (type: string): type is SkippedType => SKIPPED.has(type);
 export const skippedType = (type: string): SkippedType => (isSkippedType(type) ? type : 'other');
 
-/** The types that are stored, with these beside those that always are. */
+/** All types that are stored: those that always are, and `extra`. */
 export const storedTypes = (extra: readonly ExtraType[]): ReadonlySet<string> =>
   new Set<string>([...STANDARD_TYPES, ...extra]);
 
-/** Categories that a project can limit one by one. */
+/** Categories of items that a project can limit one by one. */
 export const CATEGORIES = ['errors', 'transactions', 'spans', 'logs', 'replays'] as const;
 export type Category = (typeof CATEGORIES)[number];
 
@@ -86,9 +86,12 @@ const BIT_OF: Readonly<Record<string, number>> = Object.fromEntries(
   Object.entries(CATEGORY_OF).map(([type, category]) => [type, BITS[category]]),
 );
 
-/** Sets of categories are sums of these. */
+/** The bit of a category. A set of categories is the sum of its bits. */
 export const categoryBit = (category: Category): number => BITS[category];
-/** Bit of a type's category; 0: most types of SLUICE_STORE_TYPES have none. */
+/**
+ * The bit of a type's category, or 0 for a type without one, as most types of SLUICE_STORE_TYPES
+ * are.
+ */
 export const typeBit = (type: ItemType): number => BIT_OF[type] ?? 0;
 export const categoriesIn = (bits: number): Category[] =>
   CATEGORIES.filter((category) => (bits & BITS[category]) !== 0);

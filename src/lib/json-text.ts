@@ -1,10 +1,10 @@
 /**
- * Whether bytes are one JSON text (RFC 8259), without building the value.
+ * Checks whether bytes are one JSON text (RFC 8259), without building the value.
  *
  * A payload is stored as it was sent: numbers keep digits that a double would lose, keys keep their
- * order and repeats, and no string is decoded and encoded again. So each byte is read once, with
- * one byte of memory for each open bracket. JSON.parse of a 64 MiB recording of `[]` would need a
- * gigabyte.
+ * order and repetitions, and no string is decoded and encoded again. So the check reads each byte
+ * once, and needs one byte of memory for each open bracket. JSON.parse would need a gigabyte for a
+ * 64 MiB recording of `[]`.
  */
 import { isUtf8 } from 'node:buffer';
 import { atOnce, type Steps } from './slices.ts';
@@ -22,8 +22,8 @@ const ZERO = 0x30;
 const MINUS = 0x2d;
 
 /**
- * 1 for the bytes of `chars`. A look-up a byte, never beyond the end of the text: twice as fast as
- * comparisons.
+ * A table with 1 for the bytes of `chars`. One look-up a byte is twice as fast as comparisons. No
+ * look-up may go beyond the end of the text.
  */
 function tableOf(chars: string): Uint8Array {
   const table = new Uint8Array(256);
@@ -32,15 +32,15 @@ function tableOf(chars: string): Uint8Array {
 }
 
 const BLANK = tableOf(' \t\n\r');
-/** In {@link BLANK} for what ends a line. */
+/** Value in {@link BLANK} of the bytes that end a line. */
 const BREAK = 3;
 BLANK[LF] = BREAK;
 BLANK[CR] = BREAK;
 const DIGIT = tableOf('0123456789');
 const HEX = tableOf('0123456789abcdefABCDEF');
-/** Characters that may follow a backslash by themselves. */
+/** Characters that are a whole escape after a backslash. */
 const SIMPLE_ESCAPE = tableOf('"\\/bfnrt');
-/** Bytes of a string without a special meaning: nine tenths of a payload. */
+/** Bytes of a string without a special meaning; they are nine tenths of a payload. */
 const PLAIN = new Uint8Array(256).fill(1, SPACE);
 PLAIN[QUOTE] = 0;
 PLAIN[BACKSLASH] = 0;
@@ -48,22 +48,25 @@ PLAIN[BACKSLASH] = 0;
 const isAt = (table: Uint8Array, text: Uint8Array, at: number): boolean =>
   at < text.length && table[text[at] as number] === 1;
 
-/** `at` is behind the backslash. Every step returns the position behind what it read, or -1. */
+/**
+ * Skips an escape; `at` is behind the backslash. Each skip function returns the position behind
+ * what it read, or -1 when the text is invalid.
+ */
 function skipEscape(text: Uint8Array, at: number): number {
   if (isAt(SIMPLE_ESCAPE, text, at)) return at + 1;
-  if (text[at] !== 0x75) return -1; // u
+  if (text[at] !== 0x75) return -1; // the letter u
   for (let digit = 1; digit <= 4; digit++) if (!isAt(HEX, text, at + digit)) return -1;
   return at + 5;
 }
 
-/** A string goes on behind the place where a scan is to pause. */
+/** Returned by {@link skipString} when the scan must pause within a string. */
 const PAUSED = -2;
-/** Where in that string the scan is. */
+/** Position in the string at which the scan paused. */
 let pausedAt = 0;
 
 /**
- * `from` is behind the opening quote, or between two characters. Four bytes at a time: with a long
- * text that takes half the time.
+ * Skips the rest of a string. `from` is behind the opening quote, or between two characters.
+ * Reading four bytes at a time halves the time for long texts.
  */
 function skipString(text: Uint8Array, from: number, until = text.length): number {
   const end = Math.min(until, text.length);
@@ -86,7 +89,7 @@ function skipString(text: Uint8Array, from: number, until = text.length): number
   return -1;
 }
 
-/** Bits of {@link BLANK} that the scan met. */
+/** Bits of {@link BLANK} for all blanks that the scan has met. */
 let blanks = 0;
 
 function skipBlank(text: Uint8Array, from: number): number {
@@ -108,8 +111,8 @@ function skipDigits(text: Uint8Array, from: number): number {
 
 function skipNumber(text: Uint8Array, from: number): number {
   let at = text[from] === MINUS ? from + 1 : from;
-  at = text[at] === ZERO ? at + 1 : skipDigits(text, at); // no further digit after a leading 0
-  if (at > 0 && text[at] === 0x2e) at = skipDigits(text, at + 1); // .
+  at = text[at] === ZERO ? at + 1 : skipDigits(text, at); // after a leading 0 no digit may follow
+  if (at > 0 && text[at] === 0x2e) at = skipDigits(text, at + 1); // a point
   if (at > 0 && ((text[at] ?? 0) | 0x20) === 0x65) {
     const sign = text[at + 1];
     at = skipDigits(text, sign === 0x2b || sign === MINUS ? at + 2 : at + 1);
@@ -133,44 +136,47 @@ function skipScalar(text: Uint8Array, at: number, until: number): number {
   return byte === MINUS || DIGIT[byte] === 1 ? skipNumber(text, at) : skipWord(text, at);
 }
 
-/** A member's name with its colon, and blanks before either. */
+/** Skips a member's name and its colon, with the blanks before each. */
 function skipName(text: Uint8Array, from: number, until = text.length): number {
   const quote = skipBlank(text, from);
   if (quote === text.length || text[quote] !== QUOTE) return -1;
   return skipColon(text, skipString(text, quote + 1, until));
 }
 
-/** @param end of the name */
+/** Skips the colon after a name. @param end position behind the name */
 function skipColon(text: Uint8Array, end: number): number {
   if (end < 0) return end;
   const colon = skipBlank(text, end);
   return colon < text.length && text[colon] === COLON ? colon + 1 : -1;
 }
 
-/** Brackets that may be open without more memory. */
+/** Brackets that may be open before the scan needs more memory. */
 const BRACKETS_KEPT = 64;
-/** From a bracket to the one that closes it, in ASCII. */
+/** Difference in ASCII between a bracket and the one that closes it. */
 const TO_CLOSING = 2;
 
-/** Memory of a scan that is over, which the next scan takes. */
+/** Memory of a finished scan, kept for the next scan. */
 let spare: Uint8Array | undefined;
 
 /**
- * The scan of one value with the blanks on both sides. It may pause between two tokens and within a
- * string, so that a large value is read bit by bit. A number is read at once, and so are blanks in
- * a row.
+ * Scans one value with the blanks on both sides. The scan may pause between two tokens and within a
+ * string, so that a large value is read in pieces. A number or a row of blanks is read without a
+ * pause.
  */
 class ValueScan {
   readonly #text: Uint8Array;
-  /** For each open bracket the one around it, 0 outside of all. */
+  /** For each open bracket, the bracket that encloses it; 0 for the outermost. */
   #outer: Uint8Array;
   #depth = 0;
   #innermost = 0;
-  /** `closing`: among the brackets that close behind a value. */
+  /** Where the scan paused. `closing` means among the brackets that close behind a value. */
   #pausedIn: 'name' | 'string' | 'closing' | undefined;
-  /** Where it goes on; when it is over the end of the value, or negative when there is none. */
+  /**
+   * Position at which the scan goes on. When the scan is over: the end of the value, or negative
+   * when the text is invalid.
+   */
   at: number;
-  /** Bits of {@link BLANK} that the scan met. */
+  /** Bits of {@link BLANK} for the blanks that this scan has met. */
   blanks = 0;
 
   constructor(text: Uint8Array, from: number) {
@@ -188,9 +194,9 @@ class ValueScan {
   }
 
   /**
-   * Goes on up to `until`, or a little further. @returns whether it is over
-   *
-   * One function with a state of its own: as several it takes a fifth more.
+   * Scans up to `until`, or a little further. It is one function, because several functions would
+   * take a fifth more time.
+   * @returns whether the scan is over
    */
   run(until: number): boolean {
     const text = this.#text;
@@ -206,7 +212,7 @@ class ValueScan {
       at = skipColon(text, skipString(text, at, until));
       pausedIn = undefined;
     }
-    // Each turn begins where a value is expected, or in the one that it paused in.
+    // Each turn begins where a value is expected, or within the value in which the scan paused.
     while (at >= 0 && at < until) {
       const isInString = pausedIn === 'string';
       const isBehind = pausedIn === 'closing';
@@ -254,7 +260,7 @@ class ValueScan {
   }
 }
 
-/** A value with the blanks on both sides. */
+/** Skips a value with the blanks on both sides. */
 function skipValue(text: Uint8Array, from: number): number {
   const scan = new ValueScan(text, from);
   scan.run(text.length + 1);
@@ -262,8 +268,8 @@ function skipValue(text: Uint8Array, from: number): number {
 }
 
 /**
- * Steps of the scan, for cutting JSON apart that is known to be valid. Members of one object: each
- * use of an exported name goes through a cell of the module, and the scan takes 7 % more.
+ * The steps of the scan, for cutting up JSON that is known to be valid. They are members of one
+ * object: each use of an exported name goes through a cell of the module, which costs the scan 7 %.
  */
 export const jsonScan = { skipBlank, skipName, skipValue, ValueScan } as const;
 
@@ -273,8 +279,8 @@ type JsonText =
       ok: true;
       kind: JsonKind;
       /**
-       * The same text without line breaks, which valid JSON has only between tokens. Copied only if
-       * there are any.
+       * The text on one line. It is copied only when the text has line breaks, which valid JSON has
+       * only between tokens; they become spaces.
        */
       line: Uint8Array;
     }
@@ -304,7 +310,7 @@ function* onOneLine(text: Uint8Array): Steps<Uint8Array> {
   return line;
 }
 
-/** As {@link jsonText}, in steps. */
+/** Does the same as {@link jsonText}, in steps. */
 export function* jsonTextInSteps(text: Uint8Array): Steps<JsonText> {
   if (text.length === 0) return { ok: false, reason: 'empty, JSON expected' };
   const isSmall = text.length <= STEP_BYTES;
@@ -318,5 +324,8 @@ export function* jsonTextInSteps(text: Uint8Array): Steps<JsonText> {
   return { ok: true, kind, line };
 }
 
-/** The kind of the JSON text, and the text on one line; or the fault, in words for an operator. */
+/**
+ * Returns the kind of a JSON text, and the text on one line; or what is wrong, in words for an
+ * operator.
+ */
 export const jsonText = (text: Uint8Array): JsonText => atOnce(jsonTextInSteps(text));

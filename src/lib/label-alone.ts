@@ -1,18 +1,19 @@
-/** `label=token`, or a token alone. */
+/** Splits an entry `label=token`. An entry may also be a token without a label. */
 export function splitToken(entry: string): { label: string | undefined; token: string } {
   const [, label, token] = /^([\w.@-]+)=(?!=*$)(.+)$/.exec(entry) ?? [];
   return label !== undefined && token !== undefined ? { label, token } : { label: undefined, token: entry };
 }
 
-/** Shorter tokens can be guessed. */
+/** Least length of an admin token; a shorter one could be guessed. */
 export const ADMIN_TOKEN_CHARS_MIN = 16;
 export const isShortToken = (entry: string): boolean =>
   splitToken(entry).token.length < ADMIN_TOKEN_CHARS_MIN;
 
 /**
- * Whether an entry of the admin tokens is a label without its token, as `deploy=$TOKEN` is without
- * the variable. A token alone may end with `=` as well: base64 with its padding is longer than a
- * label, has a length of four times something, and no dot or `@`.
+ * Whether an entry of the admin tokens is a label without a token, such as `deploy=$TOKEN` becomes
+ * when the variable is not set. A token without a label may end with `=` too, as base64 does with
+ * padding. Such a token is longer than a label, its length is a multiple of four, and it has no dot
+ * and no `@`.
  */
 export const isLabelAlone = (entry: string): boolean =>
   /^[\w.@-]+=$/.test(entry) && (entry.length <= 16 || entry.length % 4 !== 0 || /[.@]/.test(entry));

@@ -1,4 +1,4 @@
-/** The promise's value, or `late` when that is not there after `ms`; it is dropped then. */
+/** Resolves with the promise's value, or with `late` when the value is not there after `ms`. */
 export async function orLate<T, L>(promise: Promise<T>, ms: number, late: L): Promise<T | L> {
   let timer: NodeJS.Timeout | undefined;
   const timeIsUp = new Promise<L>((resolve) => {

@@ -1,14 +1,21 @@
 /**
- * Writes MessagePack into one buffer of a size that the caller bounds beforehand: no growing, no
- * second copy. A third of the time of @msgpack/msgpack's Encoder (bench/HISTORY.md).
+ * Writes MessagePack into one buffer, whose size the caller bounds beforehand. So nothing grows or
+ * is copied twice. It takes a third of the time of the Encoder of @msgpack/msgpack
+ * (bench/HISTORY.md).
  */
 import { assert } from './assert.ts';
 
-/** Bytes that any header or number may take here. */
+/** Most bytes that a header or number takes in this writer. */
 export const SCALAR_BYTES_MAX = 9;
-/** Shorter text is written character by character: ids, times and names, nearly always ASCII. */
+/**
+ * Texts with fewer characters are written character by character. They are ids, times and names,
+ * nearly always ASCII.
+ */
 const SHORT_CHARS = 100;
-/** V8 has many kinds of text, and would look the method up anew for each character. */
+/**
+ * Looked up once: V8 has many kinds of strings, and would look the method up again for each
+ * character.
+ */
 const { charCodeAt } = String.prototype;
 
 export class MessagePackWriter {
@@ -19,7 +26,7 @@ export class MessagePackWriter {
     this.#bytes = Buffer.allocUnsafe(bytesMax);
   }
 
-  /** Bytes that were written so far. A view: no copy. */
+  /** A view of the bytes that were written so far, without a copy. */
   get written(): Uint8Array {
     return this.#bytes.subarray(0, this.#at);
   }
@@ -58,8 +65,9 @@ export class MessagePackWriter {
   }
 
   /**
-   * A crossing into the runtime costs as much as a hundred characters, and this text would need
-   * two. False, with nothing written: not ASCII.
+   * Writes a short ASCII text. Returns false, with nothing written, when the text is not ASCII. A
+   * call into the runtime costs as much as a hundred characters, and writing the text that way
+   * would need two.
    */
   #ascii(text: string): boolean {
     const start = this.#at;
@@ -85,7 +93,7 @@ export class MessagePackWriter {
     this.#at += value.length;
   }
 
-  /** A byte string of what `write` writes here. */
+  /** Writes a byte string that holds what the callback writes. */
   nested(write: () => void): void {
     this.#tagged32(0xc6, 0);
     const start = this.#at;
@@ -93,7 +101,10 @@ export class MessagePackWriter {
     this.#bytes.writeUInt32BE(this.#at - start, start - 4);
   }
 
-  /** A 16-bit length, or with the next tag (one higher in both families used here) a 32-bit one. */
+  /**
+   * Writes a tag and a 16-bit length. A longer length gets 32 bits and the next tag, which is one
+   * higher in both families used here.
+   */
   #sized(tag16: number, length: number): void {
     if (length > 0xffff) return this.#tagged32(tag16 + 1, length);
     this.#bytes[this.#at++] = tag16;

@@ -4,16 +4,16 @@ import type { Log } from './log.ts';
 const LINE_MS_MIN = 60_000;
 
 /**
- * Lines of the log about a thing that is away: one at once, one a minute while attempts fail, and
- * one when none fails any more, without stacks. An outage that begins within a minute of a line is
- * told at its first failure after that minute.
+ * Logs outages of the sink: one line at the first failure, one a minute while attempts fail, and
+ * one when all streams work again. The lines have no stacks. An outage that begins within a minute
+ * after a line gets its first line at the first failure after that minute.
  */
 export class OutageLog {
   readonly #options: { log: Log; clock: Clock };
   /** Streams whose last attempt failed. */
   readonly #failing = new Set<string>();
   #saidAt = Number.NEGATIVE_INFINITY;
-  /** Since none failed; monotonic ms. */
+  /** When the outage began: the first failure after a time without any; monotonic ms. */
   #since = 0;
   #failures = 0;
   #isTold = false;

@@ -3,7 +3,9 @@ import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import { connect } from 'node:net';
 import { basename } from 'node:path';
 
-/** The answer comes at once, unless a firewall drops connections to port 0. */
+/**
+ * How long a connection attempt to port 0 may take. It fails at once, unless a firewall drops it.
+ */
 const PROBE_MS_MAX = 1_000;
 
 const REASONS: Readonly<Record<string, string>> = {
@@ -12,13 +14,13 @@ const REASONS: Readonly<Record<string, string>> = {
   EACCES: 'this port is for privileged users',
 };
 
-/** An address of this machine to connect to from one that is listened on. */
+/** The address under which this machine reaches a listener on `address`. */
 function nearby(address: string): string {
   if (address === '0.0.0.0') return '127.0.0.1';
   return address === '::' ? '::1' : address;
 }
 
-/** Binds a socket to the port and lets it go. Rejects with the error of bind. */
+/** Binds a socket to the port and releases it. Rejects with the error of bind. */
 function bind(address: string, port: number): Promise<void> {
   return new Promise((resolve, reject) => {
     const probe = connect({ host: nearby(address), port: 0, localAddress: address, localPort: port });
@@ -35,9 +37,9 @@ function bind(address: string, port: number): Promise<void> {
 }
 
 /**
- * Looks whether a port could be listened on, without listening: the kernel resets who comes to a
- * listener that closes again, and the clients of a server that is just being started again do come.
- * So a socket is bound to the port and connected to nowhere (port 0, which nobody can have).
+ * Checks whether a port could be listened on, without listening on it. A listener that closes again
+ * would make the kernel reset the clients of a server that is just being restarted. So a socket is
+ * bound to the port and connected to port 0, where nobody can listen.
  * @throws PortError when the port is taken or forbidden, or the address is unknown or not this
  * machine's
  */
@@ -51,12 +53,12 @@ export async function checkPortIsFree(host: string, port: number): Promise<void>
 }
 
 /**
- * A port that cannot be listened on. The message says why, and which program has the port where the
- * system tells.
+ * A port that cannot be listened on. The message gives the reason, and names the program that has
+ * the port where the system tells.
  */
 export class PortError extends Error {
   override name = 'PortError';
-  /** Another port would do. */
+  /** True when another port would do. */
   readonly isTaken: boolean;
 
   constructor(host: string, port: number, { code = '', message }: NodeJS.ErrnoException) {
@@ -72,8 +74,8 @@ export class PortError extends Error {
 const LISTENING = '0A';
 
 /**
- * A program that listens on the port; undefined elsewhere than on Linux, and when it is another
- * user's.
+ * Name of a program that listens on the port. Undefined on systems other than Linux, and when the
+ * program belongs to another user.
  */
 function listenerOf(port: number): string | undefined {
   const sockets = ['/proc/net/tcp', '/proc/net/tcp6'].flatMap((table) => listeningSockets(table, port));
@@ -82,7 +84,7 @@ function listenerOf(port: number): string | undefined {
   return pid && `${programOf(pid)} (process ${pid})`;
 }
 
-/** @returns as a descriptor of theirs reads, such as `socket:[4711]` */
+/** @returns the sockets as their names in /proc/<pid>/fd, such as `socket:[4711]` */
 function listeningSockets(table: string, port: number): string[] {
   const address = `:${port.toString(16).toUpperCase().padStart(4, '0')}`;
   const rows = ifThere(() => readFileSync(table, 'utf8').split('\n')) ?? [];
@@ -100,8 +102,8 @@ function hasOneOf(pid: string, sockets: readonly string[]): boolean {
 }
 
 /**
- * The program's name, and its script's where it is an interpreter; no further arguments, they may
- * hold secrets.
+ * Name of the program, with the script's name where the program is an interpreter. Further
+ * arguments are left out, because they may hold secrets.
  */
 function programOf(pid: string): string {
   const [program = '', script = ''] = readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0');
@@ -112,6 +114,6 @@ function ifThere<T>(read: () => T): T | undefined {
   try {
     return read();
   } catch {
-    return undefined; // gone meanwhile, or not ours to see
+    return undefined; // it has gone meanwhile, or belongs to another user
   }
 }

@@ -1,12 +1,15 @@
 import { constants } from 'node:os';
 
-/** One Ctrl-C may come twice: the terminal sends it to all of a group, and npm passes it on. */
+/**
+ * Signals within this time count as one Ctrl-C. The terminal sends a signal to the whole process
+ * group, and npm passes its own on.
+ */
 const SAME_SIGNAL_MS = 1_000;
 
 /**
- * Resolves at the first SIGINT or SIGTERM, or when the parent that holds our IPC channel dies. Does
- * not keep the process alive. A signal that comes later than SAME_SIGNAL_MS after the first ends
- * the process at once.
+ * Resolves at the first SIGINT or SIGTERM, or when the parent at the other end of the IPC channel
+ * dies. The listener does not keep the process alive. A signal more than SAME_SIGNAL_MS after the
+ * first ends the process at once.
  */
 export function untilStopped(): Promise<void> {
   return new Promise<void>((resolve) => {
@@ -17,16 +20,16 @@ export function untilStopped(): Promise<void> {
       if (performance.now() - stoppedAt < SAME_SIGNAL_MS) return;
       process.removeListener(signal, onSignal);
       process.kill(process.pid, signal);
-      // The kernel spares the first process of a container.
+      // The kernel does not deliver a fatal signal to the first process of a container.
       process.exit(128 + constants.signals[signal]);
     };
     process.on('SIGINT', onSignal);
     process.on('SIGTERM', onSignal);
     process.once('disconnect', () => resolve());
-    // Listening for 'disconnect' has undone it: neither a failed start nor the last work waits for
-    // the parent.
+    // The listener for 'disconnect' keeps the channel referenced. Without this line a failed start,
+    // or the end of the last work, would wait for the parent.
     process.channel?.unref();
-    // It died while we were starting, and no event says so again.
+    // The parent died during the start, and there is no further event for that.
     if (process.send && !process.connected) resolve();
   });
 }

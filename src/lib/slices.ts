@@ -1,9 +1,12 @@
 import { SLICE_MS_MAX } from '../limits.ts';
 
-/** Long work that its caller may interrupt: steps of about a millisecond, the last one returns. */
+/**
+ * Long work that its caller may interrupt after each step of about a millisecond. The last step
+ * returns the result.
+ */
 export type Steps<T> = Generator<void, T, void>;
 
-/** Does all of the work without a pause: for small work. */
+/** Does all steps without a pause; meant for small work. */
 export function atOnce<T>(steps: Steps<T>): T {
   for (;;) {
     const { done, value } = steps.next();
@@ -12,10 +15,10 @@ export function atOnce<T>(steps: Steps<T>): T {
 }
 
 /**
- * The event loop's time for work on items: inflating, checking, scrubbing. A recording of 64 MiB
- * may need ten seconds of it. So the work is done in slices, and between two slices the loop does
- * all else. All work of the process shares one object: one slice runs in each turn of the loop,
- * whoever waits longest.
+ * Shares the event loop's time among long works on items: inflating, checking, scrubbing. A
+ * recording of 64 MiB may need ten seconds. So each work is done in slices, and the loop handles
+ * everything else between two slices. All work of the process uses one object: each turn of the
+ * loop runs one slice, of the work that has waited longest.
  */
 export class Slices {
   readonly #now: () => number;
@@ -27,7 +30,7 @@ export class Slices {
     this.#now = now;
   }
 
-  /** Runs the steps to their end. */
+  /** Runs all steps, in slices, and resolves with the result. */
   async run<T>(steps: Steps<T>): Promise<T> {
     for (let began = this.#now(); ; ) {
       const { done, value } = steps.next();
@@ -39,8 +42,9 @@ export class Slices {
   }
 
   /**
-   * For a loop over small works. What is returned is asked between two of them, and answers with a
-   * promise to wait for when the slice is over.
+   * Divides a loop over small works into slices.
+   * @returns a function to call between two works; when the slice is over, it returns a promise
+   * that the loop must await
    */
   pauses(): () => Promise<void> | undefined {
     let began = this.#now();
@@ -52,7 +56,9 @@ export class Slices {
     };
   }
 
-  /** Resolves in a later turn of the loop, when this work is next. */
+  /**
+   * Resolves in a later turn of the event loop, when the works that asked before have had theirs.
+   */
   turn(): Promise<void> {
     return new Promise((resolve) => {
       this.#waiting.push(resolve);

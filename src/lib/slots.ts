@@ -1,20 +1,24 @@
 /**
- * What the stages of a worker hang to an object that all of them know: a project, or a scope of its
- * limits. A stage declares a slot where it lives, and nobody else sees what is in it.
+ * Slots let the stages of a worker attach state to an object that all of them know: a project, or a
+ * scope of its limits. A stage declares its slot in its own module, and no other stage sees the
+ * state in it.
  */
 
-/** Whether a state must not be forgotten, by the number of its slot. */
+/** For each slot, by its number: tells whether a state in it must be kept. */
 const tests: ((state: never) => boolean)[] = [];
 
-/** The number of one more slot. @param mustBeKept whether a state would be missed */
+/**
+ * Declares one more slot and returns its number.
+ * @param mustBeKept tells whether forgetting a state would lose something
+ */
 export const newSlot = <T>(mustBeKept: (state: T) => boolean): number => tests.push(mustBeKept) - 1;
 
-/** An object with slots. All states are in one list, so that they share the CPU's caches. */
+/** An object with slots. Its states are in one array, close together for the CPU's caches. */
 export class Slotted {
-  /** By the numbers of the slots. */
+  /** The states, by the numbers of their slots. */
   readonly slots: unknown[] = new Array(tests.length);
 
-  /** Whether a stage has a state in it that must not be forgotten. */
+  /** Whether a slot holds a state that must be kept. */
   get isInUse(): boolean {
     return this.slots.some((state, number) => state !== undefined && tests[number]?.(state as never));
   }
@@ -29,7 +33,7 @@ export class Slot<T extends object, S extends Slotted = Slotted> {
     this.#number = newSlot(mustBeKept);
   }
 
-  /** The state, which is made when there is none. */
+  /** Returns the state, and makes it when there is none. */
   of(of: S): T {
     return this.find(of) ?? this.renew(of);
   }
@@ -38,7 +42,7 @@ export class Slot<T extends object, S extends Slotted = Slotted> {
     return slots[this.#number] as T | undefined;
   }
 
-  /** A new state in place of the one before. */
+  /** Puts a new state in place of the present one. */
   renew(of: S): T {
     const state = this.#make(of);
     of.slots[this.#number] = state;

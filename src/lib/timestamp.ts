@@ -1,30 +1,30 @@
 const RFC_3339 = /^(\d{4}-\d\d-\d\d)[Tt ]((?:[01]\d|2[0-3]):\d\d:\d\d)(?:\.(\d+))?([Zz]|[+-]\d\d:?\d\d)?$/;
 const UNIX_SECONDS = /^\d{1,11}(\.\d+)?$/;
-/** Largest moment that a Date can hold, Unix milliseconds (ECMA-262, time values). */
+/** Last moment that a Date can hold, Unix milliseconds (ECMA-262, time values). */
 export const DATE_MS_MAX = 8.64e15;
 
 /**
- * Unix milliseconds as RFC 3339 in UTC with milliseconds. The moment must not be beyond {@link
- * DATE_MS_MAX}.
+ * Writes Unix milliseconds in RFC 3339, in UTC with milliseconds.
+ * @param ms at most {@link DATE_MS_MAX}
  */
 export const rfc3339 = (ms: number): string => new Date(ms).toISOString();
 
-/** A moment, and the same as {@link rfc3339} gives it. */
+/** A moment in Unix milliseconds, and the same moment as {@link rfc3339} writes it. */
 export type Moment = Readonly<{ ms: number; text: string }>;
 
-/** The form that {@link rfc3339} gives to years with four digits, and that most SDKs send. */
+/** The form of a {@link rfc3339} text for years of four digits. Most SDKs send this form. */
 const SHAPE = '0000-00-00T00:00:00.000Z';
 const ZERO = 0x30;
 const NINE = 0x39;
 const DAYS_OF_MONTHS = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
 
-/** The days of a month, from 1; 0 when there is no such month. */
+/** Number of days in a month, where 1 is January; 0 when there is no such month. */
 function daysOf(year: number, month: number): number {
   const isLeap = year % 4 === 0 && (year % 100 !== 0 || year % 400 === 0);
   return month === 2 && isLeap ? 29 : (DAYS_OF_MONTHS[month - 1] ?? 0);
 }
 
-/** As in the MessagePack writer: looked up once, not for each character. */
+/** Looked up once rather than for each character, as in the MessagePack writer. */
 const { charCodeAt } = String.prototype;
 
 function hasShape(text: string): boolean {
@@ -44,7 +44,8 @@ function digits(text: string, from: number, to: number): number {
 }
 
 /**
- * The moment of a text that is as {@link rfc3339} would write it; undefined when it may be another.
+ * Reads a text that has exactly the form of {@link rfc3339}; returns undefined when it may have
+ * another form.
  */
 function asWritten(text: string): Moment | undefined {
   if (!hasShape(text)) return undefined;
@@ -59,16 +60,22 @@ function asWritten(text: string): Moment | undefined {
   return { ms: Date.UTC(year, month - 1, day, hour, minute, second, digits(text, 20, 23)), text };
 }
 
-/** The moment that was asked for last. */
+/** The last result of {@link rfc3339OfReceipt}. */
 let latest = { ms: 0, text: rfc3339(0) };
 
-/** The same for moments that repeat: the envelopes of a frame came within a few milliseconds. */
+/**
+ * As {@link rfc3339}, for moments that repeat: the envelopes of one frame came within a few
+ * milliseconds.
+ */
 export function rfc3339OfReceipt(ms: number): string {
   if (ms !== latest.ms) latest = { ms, text: rfc3339(ms) };
   return latest.text;
 }
 
-/** An RFC 3339 text: whole seconds in Unix milliseconds, and the digits behind them. */
+/**
+ * Splits an RFC 3339 text into whole seconds, as Unix milliseconds, and the digits after the
+ * decimal point.
+ */
 function rfc3339Parts(text: string): { ms: number; fraction: string } | undefined {
   const [whole, day, time, fraction = '', zone = 'Z'] = RFC_3339.exec(text) ?? [];
   // Date.parse takes the 30th of February for the 2nd of March.
@@ -80,7 +87,10 @@ function rfc3339Parts(text: string): { ms: number; fraction: string } | undefine
 const digitsOf = (fraction: string, count: number): number =>
   Number(fraction.slice(0, count).padEnd(count, '0'));
 
-/** Unix microseconds of an RFC 3339 text, one without a zone in UTC; undefined when it is none. */
+/**
+ * Unix microseconds of an RFC 3339 text; undefined when the text is not RFC 3339. A text without a
+ * zone is in UTC.
+ */
 export function rfc3339Micros(text: string): number | undefined {
   const { ms, fraction } = rfc3339Parts(text) ?? {};
   return ms === undefined || fraction === undefined ? undefined : ms * 1000 + digitsOf(fraction, 6);
@@ -93,8 +103,8 @@ function unixMs(text: string): number | undefined {
 }
 
 /**
- * A client's timestamp, RFC 3339 or Unix seconds; one without a zone counts as UTC.
- * @returns undefined when it is neither
+ * Reads a client's timestamp, which is RFC 3339 or Unix seconds. A text without a zone is in UTC.
+ * @returns undefined when the text is neither
  */
 export function moment(text: string): Moment | undefined {
   const written = asWritten(text);

@@ -1,7 +1,7 @@
 /**
- * Where the frames of a zstd body end (RFC 8878 section 3.1). `node:zlib` decodes them, but it
- * drops what follows a frame in the same write, and older versions (22.15 is one) accept a frame
- * that is cut short.
+ * Finds the ends of the frames in a zstd body (RFC 8878 section 3.1). `node:zlib` decodes frames,
+ * but drops bytes that follow a frame in the same write, and older versions (22.15 for one) accept
+ * a frame that is cut short.
  */
 import { ZSTD_FRAMES_MAX } from '../limits.ts';
 
@@ -10,21 +10,26 @@ const SKIPPABLE_MAGIC = 0x184d2a50;
 const CHECKSUM_BYTES = 4;
 const RLE = 1;
 const DICTIONARY_ID_BYTES = [0, 1, 2, 4] as const;
-/** The fields that say how many bytes follow; all numbers are little-endian. */
+/**
+ * Bytes of each field from which the length of what follows is read. All numbers are little-endian.
+ */
 const FIELD_BYTES = { magic: 4, 'skippable-size': 4, descriptor: 1, 'block-header': 3 } as const;
 
 export class ZstdFrames {
   #field: keyof typeof FIELD_BYTES = 'magic';
-  /** Of the current field: what has come of it. */
+  /** The bytes of the current field that have come so far, as a number. */
   #value = 0;
   #valueBytes = 0;
-  /** Bytes to pass before the next field; Infinity behind what is no frame, or one too many. */
+  /**
+   * Bytes to skip before the next field. Infinity behind bytes that are no frame, or behind a frame
+   * too many.
+   */
   #toPass = 0;
-  /** Of the current frame. */
+  /** Bytes of the checksum at the end of the current frame. */
   #checksumBytes = 0;
   #frames = 0;
 
-  /** The body may end here. */
+  /** Whether the body may end here: at least one frame has come, and the last one is complete. */
   get isComplete(): boolean {
     return this.#frames > 0 && this.#isBetweenFrames;
   }
@@ -34,8 +39,8 @@ export class ZstdFrames {
   }
 
   /**
-   * @returns how many bytes of `input`, which goes on where the last call stopped, belong to the
-   * current frame
+   * Goes on where the last call stopped, up to the end of a frame.
+   * @returns how many bytes of `input` belong to the current frame
    */
   pass(input: Uint8Array): number {
     let at = 0;

@@ -1,5 +1,6 @@
 /**
- * Bytes that can be read from any offset, any number of times; each read gives a buffer of its own.
+ * Bytes that can be read from any offset, any number of times. Each read returns a buffer of its
+ * own.
  */
 export type ByteSource = {
   readonly length: number;

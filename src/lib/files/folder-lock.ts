@@ -7,18 +7,23 @@ import { setTimeout as pause } from 'node:timers/promises';
 
 export type FolderLock = { release(): Promise<void> };
 
-/** For another that found no holder either to put its socket in place of ours. */
+/**
+ * Wait after taking the socket's name in the folder. A process that found no holder at the same
+ * moment may replace the socket within this time.
+ */
 const SETTLE_MS = 200;
 
 /**
- * One process per folder, by a lock that the kernel frees when its holder dies for any reason: a
- * listening Unix socket named after the folder. Linux has names without a file (abstract sockets),
- * which a container sees only of its own network. So there a second socket, a file in the folder,
- * tells of holders in other containers. Of a file, a connection attempt tells whether its process
- * lives.
+ * Lets one process at a time use a folder. The lock is a listening Unix socket named after the
+ * folder, so the kernel frees it when its holder dies for any reason.
+ *
+ * On Linux the socket has a name without a file (an abstract socket). A container sees only the
+ * abstract sockets of its own network. So a second socket, a file in the folder, excludes holders
+ * in other containers. Such a file may outlive its process, so an attempt to connect tells whether
+ * the process lives.
  *
  * @param purpose lets one folder carry several locks
- * @returns undefined when another process of this machine holds it
+ * @returns undefined when another process holds the lock
  */
 export async function lockFolder(dir: string, purpose: string): Promise<FolderLock | undefined> {
   mkdirSync(dir, { recursive: true });
@@ -45,12 +50,17 @@ async function lockOnLinux(file: string, name: string): Promise<FolderLock | und
   return { release };
 }
 
-/** @returns undefined where the folder takes no socket of ours */
+/**
+ * @returns undefined where the folder cannot hold a socket; then the abstract socket alone is the
+ * lock
+ */
 async function listenIn(file: string): Promise<FolderLock | 'taken' | undefined> {
-  // The path of a socket is short; the folder's may be long.
+  // The path of a socket must be short, and the folder's path may be long. So the folder is named
+  // by its descriptor.
   const handle = openSync(dirname(file), 'r');
   const inFolder = (name: string): string => join(`/proc/self/fd/${handle}`, name);
-  // A server that is closed removes the name that it began with: by then that is nobody's.
+  // When a server closes, Node removes the name that it was created with. That name must be no
+  // longer in use by then, so the socket is created under another name and renamed.
   const first = inFolder(randomUUID());
   try {
     if (await answers(inFolder(basename(file)))) return 'taken';
@@ -85,7 +95,7 @@ function listen(path: string): Promise<Server | undefined> {
     server.once('error', (error: NodeJS.ErrnoException) =>
       error.code === 'EADDRINUSE' ? resolve(undefined) : reject(error),
     );
-    // Whoever may see a file may ask whether its process lives.
+    // Any user who sees the file may connect to it, to learn whether its process lives.
     const open = !path.startsWith('\0');
     server.listen({ path, ...(open && { readableAll: true, writableAll: true }) }, () => {
       server.unref();
@@ -106,7 +116,7 @@ function answers(path: string): Promise<boolean> {
       socket.destroy();
       resolve(true);
     });
-    // Any other fault does not say that nobody is there.
+    // Any other error does not prove that nobody listens.
     socket.once('error', ({ code }: NodeJS.ErrnoException) =>
       resolve(code !== 'ENOENT' && code !== 'ECONNREFUSED'),
     );

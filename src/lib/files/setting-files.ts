@@ -12,8 +12,8 @@ export function fileText(path: string): string | undefined {
 }
 
 /**
- * When the credentials for NATS in a file end, in Unix seconds; undefined where they do not, or
- * where the file cannot be read.
+ * When the NATS credentials in a file expire, in Unix seconds. Undefined when they do not expire or
+ * the file cannot be read.
  */
 export function credsExpiry(file: string): number | undefined {
   try {
@@ -27,9 +27,9 @@ export function credsExpiry(file: string): number | undefined {
 }
 
 /**
- * A file that operators change under a running process, such as one with a password. It is read
- * at each use. While it cannot be read or makes no sense, as in the middle of a change, what it
- * said before counts.
+ * A file that operators change while the process runs, such as a password file. The file is read at
+ * each use. While it cannot be read or parsed, for example in the middle of a change, the last good
+ * value counts.
  */
 export class ChangingFile<T> {
   readonly #path: string;
@@ -39,8 +39,8 @@ export class ChangingFile<T> {
   #value: T;
 
   /**
-   * @param parse throws when the content makes no sense
-   * @throws when the file cannot be read or makes no sense
+   * @param parse throws when the content is invalid
+   * @throws when the file cannot be read or is invalid at the start
    */
   constructor(path: string, parse: (content: Buffer) => T, log: Log) {
     this.#path = path;
@@ -50,7 +50,7 @@ export class ChangingFile<T> {
     this.#value = parse(this.#content);
   }
 
-  /** The same object until the file has changed. */
+  /** Reads the value again. The same object is returned until the file changes. */
   read(): T {
     try {
       const content = readFileSync(this.#path);

@@ -1,17 +1,23 @@
-/** Upper bounds in seconds for durations of requests, Redis calls and publishes. */
+/**
+ * Upper bounds, in seconds, of the buckets for durations of requests, Redis calls and publishes.
+ */
 export const SECONDS_BOUNDS = [
   0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60,
 ] as const;
-/** Upper bounds for entries per frame. */
+/** Upper bounds of the buckets for numbers of entries per frame. */
 export const COUNT_BOUNDS = [1, 2, 4, 8, 16, 32, 64, 128, 256] as const;
 
 /**
- * A histogram that costs a few nanoseconds per observation: plain counters, read at each scrape.
- * (prom-client's own hashes a label object and walks its buckets for each one.)
+ * A histogram of plain counters that are read at each scrape. An observation costs a few
+ * nanoseconds. (prom-client's histogram hashes a label object and walks its buckets for each
+ * observation.)
  */
 export class Distribution {
   readonly bounds: readonly number[];
-  /** Observations by bucket, not cumulative; the last is everything above the last bound. */
+  /**
+   * Number of observations in each bucket, not cumulative. The last bucket has all that exceed the
+   * last bound.
+   */
   readonly counts: number[];
   sum = 0;
 
@@ -20,7 +26,7 @@ export class Distribution {
     this.counts = new Array<number>(bounds.length + 1).fill(0);
   }
 
-  /** `times`: how often the same was observed. */
+  /** @param times how often the value was observed */
   observe(value: number, times = 1): void {
     let at = 0;
     while (at < this.bounds.length && value > (this.bounds[at] as number)) at++;

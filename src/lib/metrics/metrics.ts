@@ -1,7 +1,7 @@
 /**
- * Metrics over several processes. Hot code keeps plain counters. A worker turns them into a
- * snapshot when asked. The primary sums the snapshots and renders them in Prometheus's text format
- * (prom-client does both).
+ * Metrics of several processes. Hot code keeps plain counters. A worker turns them into a snapshot
+ * when the primary asks. The primary sums the snapshots and renders the sum in Prometheus's text
+ * format. prom-client sums and renders.
  */
 import {
   AggregatorRegistry,
@@ -56,21 +56,22 @@ export function histogram(
   return { ...described(name, help, 'histogram'), values };
 }
 
-/** Every label value of `counts` as a sample. */
+/** Makes a sample of each label value in `counts`. */
 export const byLabel = (label: string, counts: Readonly<Record<string, number>>): Sample[] =>
   Object.entries(counts).map(([value, count]) => [{ [label]: value }, count] as const);
 
-/** Sums snapshots of several processes, by metric and labels. */
+/** Sums the snapshots of several processes, by metric and labels. */
 export const sumSnapshots = (snapshots: readonly MetricsSnapshot[]): Registry =>
   AggregatorRegistry.aggregate(snapshots as MetricObjectWithValues<MetricValue<string>>[][]);
 
 /**
- * The part of a dead worker's snapshot that still counts: its gauges end, counters must not fall.
+ * Filters what remains of a dead worker's snapshot: counters must not fall, so they stay. Gauges
+ * go.
  */
 export const lasting = (snapshot: MetricsSnapshot): MetricsSnapshot =>
   snapshot.filter((metric) => String(metric.type) !== 'gauge');
 
-/** Which build answers a scrape; its value is always 1. */
+/** A gauge whose labels tell which build answers a scrape; its value is always 1. */
 export const buildInfo = (version: string): MetricsSnapshot[number] =>
   gauge('sluice_build_info', 'The version of sluice and of Node', [[{ version, node: process.version }, 1]]);
 
@@ -81,7 +82,10 @@ export const refusedTokens = (count: number): MetricsSnapshot[number] =>
     [[{}, count]],
   );
 
-/** `expiry`: Unix seconds; left out where the credentials do not end. */
+/**
+ * @param expiry Unix seconds; undefined where the credentials do not end, and then there is no
+ * sample
+ */
 export const credentialsExpiry = (expiry: number | undefined): MetricsSnapshot[number] =>
   gauge(
     'sluice_credentials_expire_timestamp_seconds',

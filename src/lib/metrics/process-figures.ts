@@ -3,17 +3,20 @@ import { type IntervalHistogram, monitorEventLoopDelay } from 'node:perf_hooks';
 import { counter, gauge, type MetricsSnapshot } from './metrics.ts';
 
 /**
- * The event loop is asked for its delay this often. It costs a thousandth of a core, and a process
- * at rest wakes up for it; at 10 ms it would be four thousandths.
+ * Interval at which Node measures the delay of the event loop. At 50 ms the measuring costs a
+ * thousandth of a core, even in an idle process; at 10 ms it would cost four thousandths.
  */
 const LOOP_MS = 50;
-/** Several may look (Prometheus, the page): what one has seen is kept for the others. */
+/**
+ * Least time between two resets of the delays. Prometheus and the page both read them, so a delay
+ * that one reader saw is kept for the other.
+ */
 const LOOP_KEPT_MS = 10_000;
 const NANOS = 1e9;
 
 /**
- * The usual `process_*` and `nodejs_*` of this process, under their usual names. Nothing is
- * collected between two scrapes but the delays of the event loop.
+ * The usual `process_*` and `nodejs_*` metrics of this process, under their usual names. Between
+ * two scrapes only the delays of the event loop are collected.
  */
 export class ProcessFigures {
   readonly #delays: IntervalHistogram = monitorEventLoopDelay({ resolution: LOOP_MS });
@@ -27,7 +30,7 @@ export class ProcessFigures {
     this.#delays.disable();
   }
 
-  /** @param name of the process, for the label `process` */
+  /** @param name value of the label `process` */
   async snapshot(name: string): Promise<MetricsSnapshot> {
     const value = (metric: string, help: string, number: number | undefined): MetricsSnapshot[number] => {
       const kind = metric.endsWith('_total') ? counter : gauge;
@@ -52,7 +55,10 @@ export class ProcessFigures {
     ];
   }
 
-  /** The wait between two looks is no delay. */
+  /**
+   * Delays of the event loop. Node's histogram counts the interval LOOP_MS as well, so it is
+   * subtracted.
+   */
   #loop(value: (metric: string, help: string, number: number) => MetricsSnapshot[number]): MetricsSnapshot {
     const delays = this.#delays;
     const seconds = (nanos: number): number =>
@@ -72,10 +78,10 @@ export class ProcessFigures {
   }
 }
 
-/** Undefined where the system does not tell. */
+/** Returns undefined where the system has no /proc. */
 async function countOpenFiles(): Promise<number | undefined> {
   const files = await readdir('/proc/self/fd').catch(() => undefined);
-  return files && files.length - 1; // without the folder itself
+  return files && files.length - 1; // minus the folder's own descriptor
 }
 
 async function openFilesMax(): Promise<number | undefined> {

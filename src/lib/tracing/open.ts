@@ -2,7 +2,10 @@ import type { Config } from '../../config.ts';
 import type { Log } from '../log.ts';
 import type { Tracing } from './tracing.ts';
 
-/** Undefined where tracing is off: then nothing of the SDK is loaded. */
+/**
+ * Opens tracing when the settings turn it on. Otherwise it returns undefined, and the SDK is not
+ * loaded.
+ */
 export async function openTracing(
   { tracing }: Pick<Config, 'tracing'>,
   parts: { service: string; log: Log },

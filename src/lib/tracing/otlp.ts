@@ -1,6 +1,6 @@
 /**
- * Spans to a collector, by the SDK of OpenTelemetry. Only this file imports the SDK, and it is
- * loaded only when tracing is on.
+ * Sends spans to a collector with the SDK of OpenTelemetry. Only this file imports the SDK, and the
+ * file is loaded only when tracing is on.
  */
 import {
   type Context,
@@ -32,14 +32,19 @@ import { orLate } from '../late.ts';
 import type { Log } from '../log.ts';
 import type { Carrier, Facts, Span, Step, Tracing, TracingSettings } from './tracing.ts';
 
-/** Share of the requests whose client says nothing of traces; the SDK's own default is all. */
+/**
+ * Share of the requests without a client's trace that are sampled. The SDK would sample all of
+ * them.
+ */
 const RATIO_DEFAULT = 0.01;
 /**
- * Traces that one worker begins in a second: a client that marks each of its requests as sampled
- * must not slow down the others.
+ * Traces that one worker begins in a second. Without this bound, a client that marks all its
+ * requests as sampled would slow down the others.
  */
 export const TRACES_PER_SEC_MAX = 100;
-/** A collector that does not answer in this time is away; the end of a process waits as long. */
+/**
+ * Time-out of one export, and the longest time that the end of a process waits for the last one.
+ */
 const EXPORT_MS_MAX = 3_000;
 
 const KIND_OF_STEP: Readonly<Record<Step, SpanKind>> = {
@@ -51,7 +56,10 @@ const KIND_OF_STEP: Readonly<Record<Step, SpanKind>> = {
 
 export type OtlpOptions = TracingSettings & { service: string; log: Log };
 
-/** Undefined: there is no parent, or none that can be read. */
+/**
+ * Reads a client's trace headers. Returns undefined when they name no parent, or none that is
+ * valid.
+ */
 function parentOf({ traceparent, tracestate }: Carrier): Context | undefined {
   const parent = traceparent === '' ? null : parseTraceParent(traceparent);
   if (!parent) return undefined;
@@ -60,8 +68,8 @@ function parentOf({ traceparent, tracestate }: Carrier): Context | undefined {
 }
 
 /**
- * Unix ms for the spans of one request. The SDK reads the wall clock for each span anew, in whole
- * milliseconds, and then a step can end after the request that it is a part of.
+ * A clock for the spans of one request, in Unix ms with fractions. The SDK's own clock reads whole
+ * milliseconds for each span, so that a step could end after the request that contains the step.
  */
 function traceClock(): () => number {
   const aheadMs = systemClock.now() - systemClock.monotonic();
@@ -73,7 +81,7 @@ class SampledSpan implements Span {
   readonly #span: OtelSpan;
   readonly #now: () => number;
 
-  /** @param now the clock by which the span began */
+  /** @param now the clock that gave the start of the span */
   constructor(tracer: Tracer, span: OtelSpan, now: () => number) {
     this.#tracer = tracer;
     this.#span = span;
@@ -99,7 +107,7 @@ class SampledSpan implements Span {
   }
 }
 
-/** Says once that the collector takes nothing, and once that it takes spans again. */
+/** Logs once when the collector stops taking spans, and once when it takes spans again. */
 class WatchedExporter implements SpanExporter {
   readonly #exporter: OTLPTraceExporter;
   readonly #log: Log;
@@ -127,8 +135,8 @@ class WatchedExporter implements SpanExporter {
 }
 
 /**
- * The SDK holds spans that have ended, 2,048 at most unless OTEL_BSP_MAX_QUEUE_SIZE says otherwise,
- * and sends them by itself. While the collector is away it drops what does not fit.
+ * Tracing by the SDK. The SDK keeps ended spans (at most 2,048 unless OTEL_BSP_MAX_QUEUE_SIZE is
+ * set) and sends them by itself. While the collector is away, spans that do not fit are dropped.
  */
 export class OtlpTracing implements Tracing {
   readonly #provider: BasicTracerProvider;
@@ -137,7 +145,8 @@ export class OtlpTracing implements Tracing {
   #begun = 0;
 
   constructor({ service, log, hasSampler, hasTimeout }: OtlpOptions) {
-    // The SDK says here what is wrong with its settings, and later of each export that failed.
+    // The SDK reports bad settings here at once. The logger is removed below, or the SDK would
+    // later report every export that failed.
     const warn = (message: string): void => log.warn({ reason: message }, 'tracing: a setting is not used');
     const quiet = (): void => undefined;
     const said = { error: warn, warn, info: quiet, debug: quiet, verbose: quiet };

@@ -1,9 +1,14 @@
-/** Tracing as the stages see it. Where tracing is off they have none (open.ts). */
+/**
+ * Tracing as the stages see it. Where tracing is off, the stages have no Tracing object (open.ts).
+ */
 
-/** Settings of the SDK that an operator has set; each other one has a default of ours. */
+/** Which of two settings of the SDK the operator has set. The other gets a default of sluice. */
 export type TracingSettings = { hasSampler: boolean; hasTimeout: boolean };
 
-/** Undefined: off. The SDK reads by itself what else the environment says of it. */
+/**
+ * Reads from the environment whether tracing is on; undefined means off. The SDK reads its other
+ * variables itself.
+ */
 export function tracingSettings(
   env: Readonly<Record<string, string | undefined>>,
 ): TracingSettings | undefined {
@@ -13,29 +18,34 @@ export function tracingSettings(
   return { hasSampler: Boolean(env.OTEL_TRACES_SAMPLER), hasTimeout: Boolean(timeout) };
 }
 
-/** The steps of a request that have a span each. */
+/** Steps of a request, each with a span of its own. */
 export type Step = 'receive' | 'admit' | 'publish' | 'process';
 
 export type Facts = Readonly<Record<string, string | number | undefined>>;
 
-/** A span of a sampled trace that has begun. */
+/** A span that has begun, in a trace that is sampled. */
 export interface Span {
-  /** W3C: what carries the trace on, to where a further span goes below this one. */
+  /**
+   * Header of W3C Trace Context that names this span. Another process begins spans below it by this
+   * text.
+   */
   readonly traceparent: string;
   /** Begins a span below this one. */
   step(name: Step): Span;
-  /** Only the first call counts. `failure`: what went wrong. */
+  /** Ends the span; only the first call counts. `failure` says what went wrong. */
   end(facts?: Facts, failure?: string): void;
 }
 
-/** Headers of W3C Trace Context; '' where there is none. */
+/** The headers of W3C Trace Context; '' where a header is missing. */
 export type Carrier = { traceparent: string; tracestate: string };
 
 export interface Tracing {
-  /** Begins the span of a request; undefined: it is not sampled. */
+  /** Begins the span of a request; returns undefined when the request is not sampled. */
   request(name: string, carrier: Carrier): Span | undefined;
-  /** Begins a span below the one that `traceparent` names; undefined: it is not sampled. */
+  /**
+   * Begins a span below the one that `traceparent` names; returns undefined when it is not sampled.
+   */
   resume(name: Step, traceparent: string, facts: Facts): Span | undefined;
-  /** Sends what has ended; waits for a few seconds at most. Never rejects. */
+  /** Sends the spans that have ended, for a few seconds at most. Never rejects. */
   close(): Promise<void>;
 }
