@@ -1,23 +1,23 @@
 /**
- * Dead letters as they are in their stream: what the processor could not store, with its
- * reason and its bytes.
+ * The form of dead letters in their stream. A dead letter is what the processor could not store,
+ * with the reason and the bytes.
  *
- * Each has a subject of its own, made of the project, the frame's id and the place in it, and the
- * stream keeps the last message of a subject: to publish the same dead letter twice changes
- * nothing. (No Nats-Msg-Id: the broker would swallow a dead letter that was purged a moment ago.)
- * The message is the manifest, everything but the body in headers; a body larger than a message is
- * in parts below the subject, published before it.
+ * Each dead letter has a subject of its own, made of its project, its frame's id and its place in
+ * the frame. The stream keeps only the last message of a subject, so publishing a dead letter twice
+ * changes nothing. (With a Nats-Msg-Id, the broker would drop a dead letter that is published again
+ * right after it was purged.) The headers of the message are the manifest; its data is the body. A
+ * body that is larger than a message is published before, as parts whose subjects are below the
+ * dead letter's.
  *
  *     sluice.dead_letters.<project>.<id>        headers, and the body if it is small
  *     sluice.dead_letters.<project>.<id>.<k>    part k of the body, from 0
  *
- * `<project>` is `-` for a dead letter of no project. Earlier builds filed dead letters without it.
+ * `<project>` is `-` for a dead letter without a project. Earlier builds left this segment out.
  *
- * The body is what replay needs: a whole frame, an encoded entry, or an encoded entry that was made
- * for one item, or for several of an envelope: then its kind is `entry`, too. Behind it may be
- * further bytes that belong to the dead letter (what could be read of a large entry's damaged
- * parts). A dead letter that is larger than its project's share has no bytes, only their number and
- * hash.
+ * The body is what a replay needs: a whole frame, or an encoded entry. Such an entry may have been
+ * made for one item, or for several items of an envelope; the kind is then `entry` as well. Further
+ * bytes may follow the body: the readable rest of a large entry's damaged parts. A dead letter that
+ * is larger than its project's share has no bytes, only their number and hash.
  */
 import { createHash } from 'node:crypto';
 import { headers, type MsgHdrs } from '@nats-io/transport-node';
@@ -25,40 +25,43 @@ import { DEAD_LETTERS_SUBJECT, projectSegment } from './topology.ts';
 
 export type DeadLetterKind = 'frame' | 'entry' | 'item';
 
-/** Facts about a dead letter besides its body. */
+/** What is known about a dead letter, apart from its body. */
 export type DeadLetterFacts = {
   kind: DeadLetterKind;
   /** One sentence for an operator. */
   reason: string;
-  /** Subject that the frame came from, and that a replay goes to. */
+  /** Subject from which the frame came, and to which a replay publishes. */
   subject: string;
   frameId: string;
-  /** Place in the frame; undefined for a whole frame. */
+  /** Position of the entry in the frame; undefined for a whole frame. */
   entryIndex?: number;
   itemIndex?: number;
-  /** Places of what it has of the item's container, when that is not all. */
+  /**
+   * Positions of the elements of the item's container that the dead letter has, when it does not
+   * have all.
+   */
   elements?: string;
   projectId?: string;
   eventId?: string;
-  /** An item type, or heartbeat. */
+  /** Type of the item, or `heartbeat`. */
   type?: string;
   /** Unix milliseconds. */
   receivedAt?: number;
-  /** How often it was replayed before it was filed again; absent: never. */
+  /** How often the dead letter was replayed before it was filed again; absent: never. */
   attempts?: number;
-  /** When it was filed for the first time, RFC 3339, where it was replayed since. */
+  /** When the dead letter was first filed, RFC 3339; present when it has been replayed since. */
   firstFiledAt?: string;
 };
 
 export type DeadLetter = DeadLetterFacts & {
   body: Uint8Array;
-  /** Bytes that belong to it and are not replayed. */
+  /** Further bytes of the dead letter, which are not replayed. */
   rest?: Uint8Array;
 };
 
 const REASON_CHARS_MAX = 500;
 
-/** Header of each fact. Numbers and texts alike are written as text. */
+/** The header of each fact. Numbers are written as text. */
 export const FACT_HEADERS = {
   kind: 'Sluice-Kind',
   reason: 'Sluice-Reason',
@@ -77,21 +80,21 @@ export const FACT_HEADERS = {
 export const PARTS_HEADER = 'Sluice-Parts';
 export const BODY_BYTES_HEADER = 'Sluice-Body-Bytes';
 export const LETTER_BYTES_HEADER = 'Sluice-Bytes';
-/** Hash of all bytes of the dead letter, in hex. */
+/** SHA-256 of all bytes of the dead letter, in hex. */
 export const SHA256_HEADER = 'Sluice-Sha256';
-/** Set when the bytes were left out. */
+/** Set when the dead letter's bytes were left out. */
 export const BYTES_GONE_HEADER = 'Sluice-Bytes-Gone';
 
-/** 32 hex, the same for every delivery of the frame. */
+/** The id of a dead letter: 32 hex digits, the same for every delivery of the frame. */
 export function deadLetterId({ frameId, entryIndex, itemIndex, elements }: DeadLetterFacts): string {
   const place = [frameId, entryIndex ?? '', itemIndex ?? '', ...(elements ? [elements] : [])].join('\n');
   return createHash('sha256').update(place).digest('hex').slice(0, 32);
 }
 
-/** Header values are one line of visible characters. */
+/** Makes a header value of a text: one line of visible ASCII characters. */
 const printable = (text: string): string => text.replace(/[^\x20-\x7e]+/g, ' ').slice(0, REASON_CHARS_MAX);
 
-/** Facts about a dead letter's bytes. */
+/** What the manifest says about a dead letter's bytes. */
 type DeadLetterBytes = { length: number; sha256: string; parts: number; gone: boolean };
 
 export function manifest(letter: DeadLetter, { length, sha256, parts, gone }: DeadLetterBytes): MsgHdrs {
@@ -111,14 +114,14 @@ export function manifest(letter: DeadLetter, { length, sha256, parts, gone }: De
 export const letterSubject = (letter: DeadLetterFacts): string =>
   `${DEAD_LETTERS_SUBJECT}.${projectSegment(letter.projectId)}.${deadLetterId(letter)}`;
 
-/**
- * Id of the frame that an entry or item becomes when it is replayed, from the id of its dead
- * letter.
- */
+/** Id of the frame in which an entry or item is replayed, made from the id of its dead letter. */
 export const replayFrameId = (id: string): string => `replay.${id}`;
 export const isReplayed = (frameId: string): boolean => frameId.startsWith('replay.');
 
-/** Facts that a replay hands on in the headers of its frame, should it be filed again. */
+/**
+ * Facts that a replay gives to its frame as headers. They return when the frame becomes a dead
+ * letter again.
+ */
 export type ReplayFacts = { attempts: number; firstFiledAt: string };
 export const replayHeaders = ({ attempts, firstFiledAt }: ReplayFacts): Record<string, string> => ({
   [FACT_HEADERS.attempts]: `${attempts}`,

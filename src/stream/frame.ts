@@ -1,11 +1,12 @@
 /**
  * The interface between ingest and processor: only this file encodes and decodes frames.
  *
- * A frame is one stream message: MessagePack, `[VERSION, entry, entry, …]`. An entry is one
- * envelope (or one heartbeat ping), as a MessagePack array inside a byte string of its own. So an
- * entry that cannot be decoded can be named, kept and replayed apart from its neighbours. Arrays
- * have no field names: any change here needs a new version. A further kind of entry needs none: a
- * processor that does not know it makes it a dead letter.
+ * A frame is one stream message in MessagePack: `[VERSION, entry, entry, …]`. An entry is one
+ * envelope or one heartbeat ping. It is a MessagePack array inside a byte string of its own. So an
+ * entry that cannot be decoded can be named, kept and replayed apart from its neighbours.
+ *
+ * Arrays have no field names, so any change to a layout below needs a new version. A new kind of
+ * entry needs none: a processor that does not know the kind makes the entry a dead letter.
  *
  *     envelope   [0, projectId, eventId, receivedAt, sentAt | nil, sdk | nil,
  *                 month | nil, position | nil, [item, …], parts | nil]
@@ -17,10 +18,11 @@
  *                [2, … as above …, privacy]
  *     privacy    [[position in SCRUBS, …], [name, …], client's address | nil]
  *
- * The trace of a sampled entry is beside the frame, in a header of its message. So a processor that
- * knows nothing of traces reads the frame, and other frames are as long as ever.
+ * The trace of a sampled entry is not in the frame but in a header of its message. So a processor
+ * that knows nothing of traces can read the frame, and frames without a trace are no longer than
+ * before.
  *
- *     Sluice-Trace   <place of the entry, from 0> <traceparent>        one line for each
+ *     Sluice-Trace   <position of the entry, from 0> <traceparent>     one line for each
  */
 import { Decoder } from '@msgpack/msgpack';
 import { ITEM_TYPES, type ItemType } from '../lib/item-types.ts';
@@ -29,25 +31,27 @@ import { MessagePackWriter, SCALAR_BYTES_MAX } from '../lib/msgpack-writer.ts';
 export const FRAME_VERSION = 1;
 
 export type EntryItem = {
-  /** Position among all items of the envelope, skipped ones included, from 0. */
+  /** Position among all items of the envelope, including skipped ones, from 0. */
   index: number;
   type: ItemType;
-  /** The item header line as sent: JSON, UTF-8. Empty when it was moved into the parts. */
+  /**
+   * The item header line as sent (JSON, UTF-8). Empty when the headers were moved into the parts.
+   */
   header: Uint8Array;
   /**
-   * Set when the item headers were moved into the parts, behind the payloads: the header's length.
-   * A hundred headers may exceed a frame.
+   * The header's length, set when the item headers were moved into the parts, behind the payloads.
+   * They are moved because a hundred headers may exceed a frame.
    */
   headerLength?: number;
-  /** Bytes of the payload. In a large entry they are in the parts, one payload after the other. */
+  /** Bytes of the payload. In a large entry the payloads are in the parts, one after the other. */
   length: number;
   /** The payload; undefined in a large entry. */
   payload?: Uint8Array;
 };
 
-/** The place of a large entry's payloads in the chunks stream. */
+/** Where a large entry's payloads are in the chunks stream. */
 export type PartsRef = {
-  /** Stream sequence numbers in order. */
+  /** Sequence numbers of the parts in the stream, in order. */
   sequences: number[];
   /** Bytes of all parts together. */
   length: number;
@@ -56,23 +60,23 @@ export type PartsRef = {
 };
 
 /**
- * Kinds of data that the processor removes from payloads (docs/privacy.md). A new kind is added at
- * the end.
+ * Kinds of data that the processor removes from payloads (docs/privacy.md). A new kind goes to the
+ * end of the list.
  */
 export const SCRUBS = ['emails', 'cards', 'ips', 'user-ip', 'keys'] as const;
 export type Scrub = (typeof SCRUBS)[number];
 
 /**
- * Changes to the payloads before they are stored. Ingest decides when it accepts the envelope, so
- * that every delivery makes the same record, whatever becomes of the project.
+ * How payloads are changed before they are stored. Ingest decides this when it accepts the
+ * envelope. So every delivery makes the same record, even if the project has changed meanwhile.
  */
 export type Privacy = {
   scrub: readonly Scrub[];
-  /** Names of members whose values are removed, beside those of `keys`. */
+  /** Names of members whose values are removed, in addition to the names that `keys` stands for. */
   names: readonly string[];
-  /** Takes the place of `{{auto}}` as the user's address. */
+  /** Replaces `{{auto}}` as the user's address. */
   clientAddress?: string | undefined;
-  /** User-Agent of the request, for containers whose SDK asks for it. */
+  /** User-Agent of the request, for containers whose SDK asks for the field to be filled in. */
   userAgent?: string | undefined;
 };
 
@@ -81,18 +85,21 @@ export type EnvelopeEntry = {
   projectId: string;
   /** 32 lower-case hex. */
   eventId: string;
-  /** Unix milliseconds, the worker's clock. */
+  /** When ingest received the envelope, Unix milliseconds by the worker's clock. */
   receivedAt: number;
-  /** The envelope header's sent_at, as sent. */
+  /** The sent_at of the envelope header, as sent. */
   sentAt?: string;
   /**
-   * Who sent it, `name/version`: by the envelope header, else by the key's header or query, else by
-   * the User-Agent.
+   * The client as `name/version`: from the envelope header, else from the key's header or query,
+   * else from the User-Agent.
    */
   sdk?: string;
-  /** UTC month of the usage, `YYYY-MM` by Redis's clock; absent when it was not counted. */
+  /**
+   * UTC month in which the envelope was counted, `YYYY-MM` by Redis's clock; absent when it was not
+   * counted.
+   */
   month?: string;
-  /** This envelope's position in the month's usage, from 1. */
+  /** Position of this envelope in the month's usage, from 1. */
   position?: number;
   items: EntryItem[];
   parts?: PartsRef;
@@ -110,18 +117,18 @@ export type HeartbeatEntry = {
 export type Entry = EnvelopeEntry | HeartbeatEntry;
 
 /**
- * One place of a frame. `bytes` is the encoded entry (a view into the frame), good for {@link
- * encodeFrame}.
+ * One decoded entry of a frame, or the error. `bytes` is the encoded entry, a view into the frame,
+ * which {@link encodeFrame} accepts.
  */
 export type FrameSlot =
   | { ok: true; entry: Entry; bytes: Uint8Array }
   | { ok: false; error: FrameError; bytes: Uint8Array };
 
 export const TRACE_HEADER = 'Sluice-Trace';
-/** Entries of one frame with a trace; these headers fit FRAME_OVERHEAD_BYTES. */
+/** Most entries of one frame that have a trace. That many headers fit FRAME_OVERHEAD_BYTES. */
 export const FRAME_TRACES_MAX = 32;
 
-/** Undefined: no entry has a trace. */
+/** Values of the trace headers of a frame; undefined when no entry has a trace. */
 export function traceLines(entries: readonly { traceparent?: string | undefined }[]): string[] | undefined {
   let lines: string[] | undefined;
   for (let place = 0; place < entries.length; place++) {
@@ -133,7 +140,7 @@ export function traceLines(entries: readonly { traceparent?: string | undefined 
   return lines;
 }
 
-/** A line of {@link traceLines}; the traceparent is checked by its reader. */
+/** Splits a line of {@link traceLines}. The reader must check the traceparent. */
 export function readTrace(line: string): { place: number; traceparent: string } {
   const [place, traceparent = ''] = line.split(' ');
   return { place: Number(place), traceparent };
@@ -183,7 +190,10 @@ function writeEnvelope(out: MessagePackWriter, entry: EnvelopeEntry): void {
   if (entry.privacy) writePrivacy(out, entry.privacy);
 }
 
-/** Earlier builds read three fields, so the fourth is written only where there is one. */
+/**
+ * Writes the privacy settings. Earlier builds read exactly three fields, so the fourth is written
+ * only when there is a User-Agent.
+ */
 function writePrivacy(out: MessagePackWriter, { scrub, names, clientAddress, userAgent }: Privacy): void {
   out.array(userAgent === undefined ? 3 : 4);
   out.array(scrub.length);
@@ -218,7 +228,10 @@ function writeParts(out: MessagePackWriter, parts: PartsRef): void {
   out.bytes(parts.sha256);
 }
 
-/** At least as many bytes as {@link encodeEntry} makes of it; text is counted at its worst. */
+/**
+ * Upper bound of the bytes that {@link encodeEntry} makes of an entry; text is counted at three
+ * bytes a character.
+ */
 export const encodedBytesBound = (entry: Entry): number =>
   entry.kind === 'envelope' ? envelopeBound(entry) : heartbeatBound(entry);
 
@@ -232,7 +245,10 @@ function writeEntry(out: MessagePackWriter, entry: Entry): void {
   else out.nil();
 }
 
-/** One MessagePack array, ready for {@link encodeFrame}. Copies the payloads. */
+/**
+ * Encodes an entry as one MessagePack array, ready for {@link encodeFrame}. The payloads are
+ * copied.
+ */
 export function encodeEntry(entry: Entry): Uint8Array {
   const out = new MessagePackWriter(encodedBytesBound(entry));
   writeEntry(out, entry);
@@ -240,8 +256,9 @@ export function encodeEntry(entry: Entry): Uint8Array {
 }
 
 /**
- * One stream message. Copies the payloads.
- * @param entries an encoded one is of {@link encodeEntry}, or the `bytes` of a decoded slot
+ * Encodes a frame, which is one stream message. The payloads are copied.
+ * @param entries an encoded entry comes from {@link encodeEntry} or is the `bytes` of a decoded
+ * slot
  */
 export function encodeFrame(entries: readonly (Entry | Uint8Array)[]): Uint8Array {
   let bound = 2 * SCALAR_BYTES_MAX;
@@ -258,7 +275,7 @@ export function encodeFrame(entries: readonly (Entry | Uint8Array)[]): Uint8Arra
 }
 
 /**
- * How many entries a frame of {@link encodeFrame} has, read from its first bytes alone. Undefined
+ * Number of entries in a frame that {@link encodeFrame} made, read from its first bytes. Undefined
  * for other bytes and for a frame without entries.
  */
 export function countOfEntries(frame: Uint8Array): number | undefined {
@@ -267,7 +284,10 @@ export function countOfEntries(frame: Uint8Array): number | undefined {
   return length > 1 ? length - 1 : undefined;
 }
 
-/** Nil fields are left out. They are set one by one: spreads cost more than the decoding. */
+/**
+ * Reads an item. Nil fields are omitted. The fields are set one by one, because spreading objects
+ * costs more time than the decoding.
+ */
 const readItem: Checked<EntryItem> = (value, what) => {
   const [index, type, header, length, payload] = tuple(value, 5, what);
   const item: EntryItem = {
@@ -292,7 +312,10 @@ const readParts: Checked<PartsRef> = (value, what) => {
   return parts.sha256.length === 32 ? parts : fail('SHA-256 of 32 bytes', sha256);
 };
 
-/** Payloads are all in the entry, or all in parts of the items' lengths; headers likewise. */
+/**
+ * Checks that all payloads are in the entry, or all in parts whose length is the sum of the items'
+ * lengths. The same goes for headers that were moved.
+ */
 function checkPlaces({ items, parts }: EnvelopeEntry): void {
   let length = 0;
   for (const item of items) {
@@ -348,7 +371,10 @@ function readHeartbeat(value: unknown): HeartbeatEntry {
   return entry;
 }
 
-/** Bounds of arrays: far above what we write, far below what a forged header could ask for. */
+/**
+ * Longest array that is decoded: far longer than any that sluice writes, far shorter than a forged
+ * header could ask for.
+ */
 const ARRAY_LENGTH_MAX = 100_000;
 const decoder = new Decoder({ maxArrayLength: ARRAY_LENGTH_MAX });
 
@@ -379,9 +405,9 @@ function readSlot(encoded: Uint8Array): FrameSlot {
 }
 
 /**
- * Every place of a frame in order. An entry that cannot be decoded takes only its own place.
+ * Decodes all entries of a frame, in order. An entry that cannot be decoded affects no other.
  * Payloads are views into `frame`.
- * @throws FrameError when the whole is not a frame of this version
+ * @throws FrameError when `frame` as a whole is not a frame of this version
  */
 export function decodeFrame(frame: Uint8Array): FrameSlot[] {
   const value = decodeValue(frame, 'frame');
@@ -392,19 +418,19 @@ export function decodeFrame(frame: Uint8Array): FrameSlot[] {
 }
 
 /**
- * Shapes of decoded MessagePack values, field by field; each complaint names the field and what was
- * found. Pure.
+ * The functions below check decoded MessagePack values field by field. Each error names the field
+ * and what was found.
  */
 
 /**
- * Bytes that are not a frame of this version, or not an entry. `message` says what was expected and
- * what was found.
+ * Thrown for bytes that are not a frame of this version, or not an entry. `message` says what was
+ * expected and what was found.
  */
 export class FrameError extends Error {
   override name = 'FrameError';
 }
 
-/** Returns the value as a T, or throws FrameError with `what`. */
+/** Returns the value as a T, or throws a FrameError that names `what`. */
 export type Checked<T> = (value: unknown, what: string) => T;
 
 export function fail(what: string, value: unknown): never {

@@ -24,68 +24,85 @@ import { ANSWER_MS_MAX, BROKER_AWAY_MS_MAX } from '../limits.ts';
 
 const PING_INTERVAL_MS = 5_000;
 const RECONNECT_WAIT_MS = 250;
-/** At most so much longer: many clients of one server do not all come at once. */
+/** Random extra wait, so that the clients of one server do not all connect at once. */
 const RECONNECT_JITTER_MS = 100;
-/** The same while requests wait for the server: one that restarts is found at once. */
+/**
+ * Replaces RECONNECT_WAIT_MS while requests wait for the server, so that a restarted server is
+ * found soon.
+ */
 const RECONNECT_SOON_MS = 50;
 const RECONNECT_SOON_JITTER_MS = 50;
-/** No attempt for this long: the next one is the first of an absence. */
+/** An attempt to connect is the first of a new absence when the last attempt was this long ago. */
 const NEW_ABSENCE_MS = 1_000;
-/** The socket to a silent server is destroyed after this, if it has not ended by itself. */
+/**
+ * A silent server's socket is destroyed this long after the silence was noticed, if it is still
+ * open.
+ */
 const SILENT_END_MS = 1_000;
-/** A server that reloads its configuration may never answer a client that is just coming. */
+/**
+ * Time-out of an attempt to connect. A server that reloads its configuration may never answer a new
+ * client.
+ */
 const CONNECT_MS_MAX = 5_000;
-/** A subscription that the server refused is asked for again after this. */
+/** A subscription that the server refused is tried again after this. */
 const RESUBSCRIBE_MS = 1_000;
 
-/** When the log first says that a process which starts waits for a server, and how often then. */
+/**
+ * While a process waits for a server at its start, the log says so after NOT_THERE_MS, then every
+ * NOT_THERE_AGAIN_MS.
+ */
 const NOT_THERE_MS = 2_000;
 const NOT_THERE_AGAIN_MS = 60_000;
-/** Errors of the server are logged at most this often. */
+/** Least time between two log lines about errors of the server. */
 const ERROR_LINE_MS = 10_000;
 
-/** How often a link looks whether its credentials have changed. */
+/** How often a link checks whether its credentials have changed. */
 const CREDENTIALS_CHECK_MS = 1_000;
-/** Longer than any request on the connection that is left takes. */
+/** How long a replaced connection stays open: longer than any request on it takes. */
 const HAND_OVER_MS = 5_000;
 
-/** Whose rights a connection has, where deploy/nats/users.conf gives each role its own. */
+/**
+ * The role whose rights a connection has. deploy/nats/users.conf gives each role rights of its own.
+ */
 export type NatsRole = 'ingest' | 'processor' | 'setup' | 'cli';
 
 type NatsOptions = {
   urls: readonly string[];
-  /** Credentials as `nsc` writes them, or the seed of an nkey; read at each attempt to connect. */
+  /**
+   * File with credentials as `nsc` writes them, or with the seed of an nkey. Read at each attempt
+   * to connect.
+   */
   credsFile?: string | undefined;
-  /** Authorities that servers of tls:// are checked against; read at each attempt to connect. */
+  /** File with the authorities that verify servers of tls://. Read at each attempt to connect. */
   caFile?: string | undefined;
-  /** Shown in the server's connection list. */
+  /** Name of the client in the server's list of connections. */
   name: string;
   /**
-   * Answers of the broker come to subjects below `_INBOX.<role>`, which no other role may listen
-   * on: frames are among these answers. Below `_INBOX` when it is left out.
+   * Decides the prefix of the subjects on which this client receives replies: `_INBOX.<role>`, or
+   * `_INBOX` without a role. No other role may subscribe below it, because some replies are frames.
    */
   role?: NatsRole | undefined;
   log: Log;
   /**
-   * A service waits for a server that is not up yet, or that refuses its credentials. A command
-   * fails.
+   * When true (for a service), connecting waits for a server that is not up yet or refuses the
+   * credentials. When false (for a command), connecting fails.
    */
   waitForServer?: boolean;
   /**
-   * New credentials make another connection, which takes over while the one before still brings
-   * answers that are under way: no request is refused for want of a connection. A subscription may
-   * receive a message twice meanwhile.
+   * When true, changed credentials open a second connection. The first one stays open until its
+   * outstanding replies have come, so no request fails for want of a connection. Meanwhile a
+   * subscription may receive a message twice.
    */
   handsOver?: boolean;
 };
 
-/** The client library keeps it to itself. */
+/** Takes the socket out of the client library, which does not expose it. */
 function socketOf(connection: NatsConnection): Socket | undefined {
   const { protocol } = connection as unknown as { protocol: { transport: { socket?: Socket } } };
   return protocol.transport.socket;
 }
 
-/** A subscription that outlives the connection that it was made on. */
+/** A subscription that survives the loss of its connection. */
 export class LastingSubscription {
   readonly #subject: string;
   readonly #callback: (msg: Msg) => void;
@@ -98,21 +115,21 @@ export class LastingSubscription {
     this.#callback = callback;
   }
 
-  /** Subscribes on this connection, in place of the one before. */
+  /** Subscribes on this connection instead of the previous one. */
   moveTo(connection: NatsConnection): void {
     clearTimeout(this.#timer);
     if (this.#ended || connection.isClosed() || connection.isDraining()) return;
     this.#current = connection.subscribe(this.#subject, {
       callback: (error, msg) => {
         if (!error) return this.#callback(msg);
-        // The server denies it to these credentials, and the client library forgets it: they may be
-        // other ones soon.
+        // The server refuses the subject to these credentials, and the client library drops the
+        // subscription. The credentials may soon change, so it is tried again.
         this.#timer = setTimeout(() => this.moveTo(connection), RESUBSCRIBE_MS).unref();
       },
     });
   }
 
-  /** Ends the connection once all that is on its way has come. */
+  /** Ends the subscription after the messages that are under way have been delivered. */
   async drain(): Promise<void> {
     this.#end();
     await this.#current?.drain().catch(() => undefined);
@@ -133,11 +150,11 @@ function authenticatorOf(content: Buffer): Authenticator {
   const text = content.toString().trim();
   const isSeed = /^SU[A-Z2-7]{56}$/.test(text);
   const authenticator = isSeed ? nkeyAuthenticator(Buffer.from(text)) : credsAuthenticator(content);
-  authenticator('nonce'); // throws where the content makes no sense
+  authenticator('nonce'); // throws when the content is invalid
   return authenticator;
 }
 
-/** Credentials in a file, which change under a running process. An authenticator never throws. */
+/** Credentials in a file that may change while the process runs. The authenticator never throws. */
 class Credentials {
   readonly #file: ChangingFile<Authenticator>;
   #shown: Authenticator | undefined;
@@ -152,7 +169,7 @@ class Credentials {
     return this.#shown(nonce);
   };
 
-  /** The connection that they were shown for last is ours. */
+  /** Notes that the server accepted the credentials that were last sent to it. */
   accept(): void {
     this.#accepted = this.#shown;
   }
@@ -162,15 +179,18 @@ class Credentials {
   }
 }
 
-/** `tls://` is a demand: the client library by itself takes what the server offers. */
+/**
+ * Makes TLS mandatory when all URLs begin with `tls://`. Without this setting, the client library
+ * accepts whatever the server offers.
+ */
 function tlsOf({ urls, caFile }: NatsOptions): ConnectionOptions {
   if (!urls.every((url) => url.startsWith('tls://'))) return {};
   return { tls: caFile === undefined ? {} : { caFile } };
 }
 
 /**
- * Attempts to connect to one server are so far apart on the monotonic clock. The client library
- * waits by the wall clock: where that goes back an hour, it would wait for an hour.
+ * Spaces the attempts to connect to one server by the monotonic clock. The client library itself
+ * waits by the wall clock: when that clock is set back an hour, the library waits an hour.
  */
 function pacing(): Pick<ConnectionOptions, 'reconnectDelayHandler' | 'reconnectToServer'> {
   const next = new Map<string, number>();
@@ -195,13 +215,14 @@ function pacing(): Pick<ConnectionOptions, 'reconnectDelayHandler' | 'reconnectT
 }
 
 /**
- * A link to NATS that is never given up. The client library connects again for ever, whatever
- * the server says of our credentials; if it closes a connection by itself for any reason, another
- * one is made. While it is away `connected` is false, and nothing is published, because that would
- * only wait out its time-out. Publishers wait for it until `isAway`.
+ * A link to NATS that never gives up. The client library reconnects for ever, even if the server
+ * refuses the credentials. If the library closes a connection by itself, the link makes another
+ * one. While there is no connection, `connected` is false and nothing is published, because a
+ * publish would only run into its time-out. Publishers wait for a connection until `isAway`.
  *
- * So nothing may keep `connection`, `js` or what was made from them across an await: ask the link
- * again. Subscriptions of {@link subscribe} move.
+ * A connection can thus be replaced at any time. So no code may keep `connection`, `js` or objects
+ * made from them across an await: get them from the link again. Subscriptions of {@link subscribe}
+ * move to the new connection by themselves.
  */
 export class NatsLink {
   readonly #settings: ConnectionOptions;
@@ -209,7 +230,7 @@ export class NatsLink {
   #connection: NatsConnection;
   #js: JetStreamClient;
   #connected = true;
-  /** Not connected for BROKER_AWAY_MS_MAX. */
+  /** True after BROKER_AWAY_MS_MAX without a connection. */
   #isAway = false;
   #awayTimer: NodeJS.Timeout | undefined;
   #closing = false;
@@ -236,7 +257,7 @@ export class NatsLink {
     void this.#keepUp(connection);
   }
 
-  /** @throws when no server answers and `waitForServer` is not set */
+  /** @throws when no server answers and `waitForServer` is false */
   static async connect(options: NatsOptions): Promise<NatsLink> {
     const { credsFile } = options;
     const log = options.log.child({ connection: options.name });
@@ -264,12 +285,12 @@ export class NatsLink {
     return link;
   }
 
-  /** The connection of this moment. */
+  /** The present connection. */
   get connection(): NatsConnection {
     return this.#connection;
   }
 
-  /** JetStream on the connection of this moment. */
+  /** JetStream on the present connection. */
   get js(): JetStreamClient {
     return this.#js;
   }
@@ -282,22 +303,25 @@ export class NatsLink {
     return this.#isAway;
   }
 
-  /** A subject for answers that nobody else waits for. */
+  /** A new subject for replies, which nobody else subscribes to. */
   inbox(): string {
     return createInbox(this.#settings.inboxPrefix);
   }
 
-  /** Bytes that one message may have, headers included, as the server said on connecting. */
+  /** Most bytes of one message with its headers, as the server stated on connecting. */
   get maxPayload(): number {
     return this.#connection.info?.max_payload ?? 1024 * 1024;
   }
 
-  /** Bytes that wait in this process until the kernel takes them, counted by the batch. */
+  /**
+   * Bytes that wait in this process until the kernel takes them. The number changes by whole
+   * batches.
+   */
   get unsentBytes(): number {
     return socketOf(this.#connection)?.writableLength ?? 0;
   }
 
-  /** Lasts until it is ended or the link is closed. */
+  /** Subscribes until the subscription is ended or the link is closed. */
   subscribe(subject: string, callback: (msg: Msg) => void): LastingSubscription {
     const subscription = new LastingSubscription(subject, callback);
     this.#subscriptions.add(subscription);
@@ -305,32 +329,34 @@ export class NatsLink {
     return subscription;
   }
 
-  /** Called after every reconnect; never for the first connection. */
+  /** The callback runs after every reconnect, not after the first connection. */
   onReconnect(callback: () => void): void {
     this.#onReconnect.push(callback);
   }
 
-  /** Called whenever the connection is lost or closed, or the server refuses one. */
+  /** The callback runs whenever the connection is lost or closed, or the server refuses one. */
   onDisconnect(callback: () => void): void {
     this.#onDisconnect.push(callback);
   }
 
-  /** Called when there has been no connection for BROKER_AWAY_MS_MAX, or the link is closed. */
+  /**
+   * The callback runs after BROKER_AWAY_MS_MAX without a connection, or when the link is closed.
+   */
   onAway(callback: () => void): void {
     this.#onAway.push(callback);
   }
 
-  /** Called when the link is closed. */
+  /** The callback runs when the link is closed. */
   onClose(callback: () => void): void {
     this.#onClose.push(callback);
   }
 
-  /** The management side of JetStream; does no request of its own. */
+  /** The management API of JetStream. Getting it sends no request. */
   manager(): Promise<JetStreamManager> {
     return jetstreamManager(this.#connection, { checkAPI: false });
   }
 
-  /** Sends what is buffered and closes. */
+  /** Sends what is buffered, then closes the link. */
   async close(): Promise<void> {
     this.#closing = true;
     this.#stopWaiting.abort();
@@ -340,7 +366,10 @@ export class NatsLink {
     await this.#connection.close();
   }
 
-  /** Until another connection takes its place, or the link is closed. */
+  /**
+   * Watches a connection until another one replaces it or the link is closed. Replaces a connection
+   * that was closed for good.
+   */
   async #keepUp(connection: NatsConnection): Promise<void> {
     await this.#watchStatus(connection);
     const reason = await connection.closed();
@@ -359,7 +388,7 @@ export class NatsLink {
     void this.#keepUp(next);
   }
 
-  /** Undefined when the link is closed meanwhile. */
+  /** Connects until a connection is made; undefined when the link is closed meanwhile. */
   async #another(): Promise<NatsConnection | undefined> {
     while (!this.#closing) {
       const next = await connect(this.#settings).catch(() => undefined);
@@ -370,7 +399,10 @@ export class NatsLink {
     return undefined;
   }
 
-  /** Until the link is closed. While it is away, it tries again with what the file says anyway. */
+  /**
+   * Hands over to a new connection when the credentials change, until the link is closed. While
+   * there is no connection, the next attempt reads the changed file anyway.
+   */
   async #followCredentials(credentials: Credentials): Promise<void> {
     while (!this.#closing) {
       await this.#pause(CREDENTIALS_CHECK_MS);
@@ -379,7 +411,7 @@ export class NatsLink {
     }
   }
 
-  /** @throws when the server does not take the new credentials; the connection stays as it is */
+  /** @throws when the server refuses the new credentials; the present connection then stays */
   async #handOver(): Promise<void> {
     const next = await connect(this.#settings);
     if (this.#closing || !this.#connected) return await next.close();
@@ -392,15 +424,16 @@ export class NatsLink {
     await before.close();
   }
 
-  /** Or until the link is closed. */
+  /** Waits for `ms`, or until the link is closed. */
   async #pause(ms: number): Promise<void> {
     const { signal } = this.#stopWaiting;
     await pause(ms, undefined, { signal, ref: false }).catch(() => undefined);
   }
 
   /**
-   * Until the connection is closed. The client library ends the socket to a silent server only when
-   * all that waits has been sent: never, where the server takes nothing more.
+   * Follows the status of a connection until it is closed. When a server is silent, the client
+   * library closes the socket only after all waiting bytes were sent. A server that takes nothing
+   * more would keep it open for ever, so this method destroys the socket.
    */
   async #watchStatus(connection: NatsConnection): Promise<void> {
     let ending: NodeJS.Timeout | undefined;
@@ -423,7 +456,10 @@ export class NatsLink {
     if (connection === this.#connection) this.#lost();
   }
 
-  /** A server that refuses us does so at each attempt. */
+  /**
+   * Logs an error of the server, at most one per ERROR_LINE_MS: a server that refuses a client does
+   * so at each attempt.
+   */
   #report(err: Error): void {
     const now = performance.now();
     if (now - this.#reportedAt < ERROR_LINE_MS) return;
@@ -431,7 +467,10 @@ export class NatsLink {
     this.#log.warn({ err }, 'nats: server error');
   }
 
-  /** The client library says it once for every attempt that was refused before. */
+  /**
+   * Notes a reconnect. The client library reports it once more for each attempt that was refused
+   * before, so only the first report counts.
+   */
   #found(server: string): void {
     if (this.#connected) return;
     this.#connected = true;
@@ -457,11 +496,16 @@ export class NatsLink {
   }
 }
 
-/** A server of a cluster without quorum tells of a stream, and takes nothing for it. */
+/**
+ * Whether a stream has a leader. A cluster without quorum still describes a stream but stores
+ * nothing in it. A stream of a single server needs no leader.
+ */
 export const hasLeader = ({ cluster }: StreamInfo): boolean =>
   cluster?.name === undefined || Boolean(cluster.leader);
 
-/** The log says it after a moment, and once a minute: no server answers, or each refuses us. */
+/**
+ * Logs, after a moment and then once a minute, that no server answers or all refuse this client.
+ */
 async function tellWaiting(log: Log, signal: AbortSignal): Promise<void> {
   const wait = (ms: number): Promise<boolean> => pause(ms, true, { signal, ref: false }).catch(() => false);
   for (let ms = NOT_THERE_MS; await wait(ms); ms = NOT_THERE_AGAIN_MS) log.warn('nats: not there yet');

@@ -9,13 +9,13 @@ type StreamWatchOptions = {
   /** Rejects while NATS is away. */
   nats: () => Promise<NatsLink>;
   clock: Clock;
-  /** Names of the streams whose fill is told. */
+  /** Names of the streams to watch, with their fill in the metrics. */
   streams: readonly string[];
-  /** Their streams are watched too, under the names that NATS gives them. */
+  /** Names of buckets. The streams below them are watched too, without their fill. */
   buckets: readonly string[];
 };
 
-/** Copies of a stream that have all of it, the leader's among them. */
+/** Number of copies that have all of a stream, including the leader's. */
 export function currentReplicas({ cluster, config }: StreamInfo): number {
   if (cluster?.name === undefined) return config.num_replicas;
   if (!cluster.leader) return 0;
@@ -23,19 +23,20 @@ export function currentReplicas({ cluster, config }: StreamInfo): number {
 }
 
 /**
- * State of our streams, as the broker says it: fill, replicas, leaders, and which do not exist.
+ * Watches the streams and buckets of sluice, as the broker describes them: fill, replicas, leaders,
+ * and which do not exist.
  *
- * Each stream is asked for by its name: a cluster's list of streams leaves out, without an error
- * and after four seconds, the streams whose leader does not answer.
+ * Each stream is asked for by its name. A cluster's list of streams takes four seconds and omits,
+ * without an error, the streams whose leader does not answer.
  */
 export class StreamWatch {
   readonly #options: StreamWatchOptions;
-  /** Callers share it: a broker that hangs is asked once. */
+  /** The request under way, which all callers share, so that a broker that hangs is asked once. */
   #asking: Promise<readonly StreamInfo[]> | undefined;
   #available = false;
-  /** The newest information on each stream, also on one that does not answer any more. */
+  /** The newest information on each stream, even if the stream no longer answers. */
   readonly #known = new Map<string, StreamInfo>();
-  /** Streams that the last look brought. */
+  /** Streams that answered in the last look. */
   #answering: readonly StreamInfo[] = [];
   #missing: ReadonlySet<string> = new Set();
 
@@ -48,12 +49,16 @@ export class StreamWatch {
     return this.#available;
   }
 
-  /** Streams and buckets of ours of which the broker last said that they do not exist. */
+  /** Streams and buckets that did not exist according to the broker's last answer. */
   get missing(): ReadonlySet<string> {
     return this.#missing;
   }
 
-  /** Streams whose leader answers. @throws when JetStream does not answer */
+  /**
+   * Asks the broker.
+   * @returns the streams that have a leader
+   * @throws when JetStream does not answer
+   */
   look(): Promise<readonly StreamInfo[]> {
     this.#asking ??= this.#ask()
       .then(
@@ -70,8 +75,8 @@ export class StreamWatch {
   }
 
   /**
-   * Looks. When the broker does not answer within `waitMs`, the fill of the streams is left out,
-   * and all else is as the look before found it.
+   * Asks the broker and returns metrics. When the broker does not answer within `waitMs`, the fill
+   * of the streams is omitted, and the rest is from the look before.
    */
   async snapshot(waitMs: number): Promise<MetricsSnapshot> {
     const look = this.look().catch(() => undefined);
@@ -109,7 +114,7 @@ export class StreamWatch {
     return infos;
   }
 
-  /** Findings of the last look, but for the fill. */
+  /** Metrics of the last look, without the fill. */
   health(): MetricsSnapshot {
     const answering = new Map(this.#answering.map((info) => [info.config.name, info]));
     const known = [...this.#known.values()];
@@ -169,7 +174,10 @@ export class StreamWatch {
   }
 }
 
-/** Names of streams that are wanted. A cluster names also those whose leader does not answer. */
+/**
+ * Names of the wanted streams that exist. In a cluster the list includes streams whose leader does
+ * not answer.
+ */
 export async function streamNames(
   { streams }: JetStreamManager,
   isWanted: (name: string) => boolean,
@@ -180,10 +188,9 @@ export async function streamNames(
 }
 
 /**
- * The broker's information on each wanted stream. Each is asked by name: a cluster's list of
- * streams leaves out, without an error, streams whose leader does not answer, as if they did not
- * exist.
- * @throws when one of them does not answer
+ * The broker's information on each wanted stream that exists. Each is asked for by name: a
+ * cluster's list of streams omits, without an error, the streams whose leader does not answer.
+ * @throws when one of the streams does not answer
  */
 export async function streamInfos(
   manager: JetStreamManager,
