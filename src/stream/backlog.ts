@@ -1,6 +1,6 @@
 /**
- * How far a consumer is, and what its server has wrong about it (docs/broker-quirks.md): all that
- * the program knows of the faults of consumers in different versions of nats-server.
+ * How far a consumer is in its stream. This file also works around all known faults of consumers in
+ * several versions of nats-server (docs/broker-quirks.md).
  */
 import type { ConsumerInfo, JetStreamManager, StreamState } from '@nats-io/jetstream';
 import { millis, nanos } from '@nats-io/transport-node';
@@ -11,39 +11,41 @@ import { orMissing } from './setup/setup-error.ts';
 
 const ACK = Buffer.from('+ACK');
 /**
- * Most acknowledgements in a row: others come with the next look. And the longest list of what is
- * gone that a server is asked for.
+ * Most acknowledgements in one go; the rest follows with the next search. Also the longest list of
+ * missing messages that a server is asked for.
  */
 const GONE_MAX = 100_000;
 /**
- * The number of the delivery that is acknowledged: one that no consumer reaches. In nats-server 2.9
- * the number of the next delivery beyond a consumer's floor moves that floor to whatever message is
- * named with it, past others that are not acknowledged. So only the message right beyond the floor
- * is named with that number: the floor then goes to where the server still waits.
+ * The delivery number in an acknowledgement of a missing message. No consumer reaches this number.
+ * In nats-server 2.9 the number of the next delivery beyond a consumer's floor has a special
+ * effect: the floor moves to the message that is acknowledged with it, past others that are not
+ * acknowledged. So only the message right beyond the floor is acknowledged with that number. Then
+ * the floor moves to the first message that the server still waits for.
  */
 const NO_DELIVERY = Number.MAX_SAFE_INTEGER;
 
 /**
- * `first`: the first frame that may not have been processed, one beyond `last` when all have been;
- * `last`: the newest frame.
+ * `first`: the first frame that may be unprocessed, or `last` + 1 when all are processed. `last`:
+ * the newest frame.
  */
 type Backlog = { first: number; last: number };
 
 type Place = { stream: string; consumer: string };
 
 /**
- * How long a pull may be open: at most half of the ack wait, so that no pull outlives its process
- * until a redelivery is due. nats-server 2.9 gives the redelivery to the dead process's pull, and
- * counts deliveries from one again.
+ * How long a pull may be open: at most half of the ack wait, so that the pull of a dead process has
+ * ended before a redelivery is due. nats-server 2.9 would give the redelivery to the dead process's
+ * pull, and would count deliveries from one again.
  */
 export const pullMsMax = ({ config }: ConsumerInfo): number =>
   millis(config.ack_wait ?? nanos(ACK_WAIT_MS)) / 2;
 
 /**
- * Where the unprocessed frames of a stream begin: at the first message beyond the consumer's floor.
- * The stream's first message does not say it: a broker that was killed (nats-server 2.9.10) or lost
- * power (also 2.15) may keep acknowledged messages for ever. The floor alone does not say it
- * either: 2.9.10 may then wait for the acknowledgement of a message that is gone.
+ * Finds where the unprocessed frames of a stream begin: at the first message beyond the consumer's
+ * floor. Neither number is enough alone. The stream's first message may be one that is
+ * acknowledged: a broker that was killed (nats-server 2.9.10) or lost power (also 2.15) may keep
+ * such messages for ever. And the floor may be behind: 2.9.10 may wait for the acknowledgement of a
+ * message that is gone.
  * @throws when the broker does not answer
  */
 export async function readBacklog(
@@ -51,13 +53,13 @@ export async function readBacklog(
   { stream, consumer: name }: Place,
 ): Promise<Backlog> {
   const consumer = await orMissing(manager.consumers.info(stream, name));
-  // Asked after the consumer: messages that it has been given by then are in the stream, unless the
-  // broker lost them.
+  // The stream is asked after the consumer. So messages that the consumer has delivered by then are
+  // in the stream, unless the broker lost them.
   const { state } = await manager.streams.info(stream);
   const { first_seq: first, last_seq: last } = state;
   if (state.messages === 0) return { first: last + 1, last };
-  // A broker that lost the end of a stream gives its numbers again. The floor says nothing about
-  // these.
+  // A broker that lost the end of a stream gives its sequence numbers to new messages. The floor
+  // then says nothing about these.
   const floor = consumer && consumer.delivered.stream_seq <= last ? consumer.ack_floor.stream_seq : 0;
   if (floor < first) return { first, last };
   if (floor >= last) return { first: last + 1, last };
@@ -65,9 +67,9 @@ export async function readBacklog(
 }
 
 /**
- * The first message from this sequence on, one beyond the last when there is none. A read finds no
- * message also where the server cannot read it, so then its list of what is gone is asked for.
- * Undefined when that is too long to be sent.
+ * Sequence of the first message from `seq` on, or the last sequence + 1 when there is none. A read
+ * that finds no message may mean that the server cannot read it. Then the server's list of missing
+ * messages decides. Undefined when that list is too long to be sent.
  */
 async function firstSurely(
   manager: JetStreamManager,
@@ -85,13 +87,14 @@ async function firstSurely(
   return first;
 }
 
-/** The first message from this sequence on. */
+/** Sequence of the first message from `seq` on; undefined when the read finds none. */
 async function firstFrom(
   manager: JetStreamManager,
   stream: string,
   seq: number,
 ): Promise<number | undefined> {
-  // The next message of any subject; the client's type does not know this question.
+  // Asks for the next message of any subject. The client library's type does not know this
+  // question.
   const any = { seq, next_by_subj: '>' };
   return (await manager.streams.getMessage(stream, any))?.seq;
 }
@@ -99,19 +102,20 @@ async function firstFrom(
 type GoneOptions = Place & { log: Log; lookMs: number };
 
 /**
- * Looks for messages that a consumer waits for though they are gone (nats-server 2.9 after a kill),
- * and acknowledges them, at most once in `lookMs`.
+ * Searches for messages that a consumer waits for although the stream has lost them (nats-server
+ * 2.9 after a kill). It acknowledges them, at most once in `lookMs`.
  *
- * A consumer that waits for them gives out nothing else: a pull's time is over though frames wait.
- * Under load pulls are filled all the same. Then the consumer is asked from time to time, and what
- * shows it are redeliveries, or a floor far behind with a message right beyond it that is gone.
+ * A consumer that waits for such messages delivers nothing else, so a pull ends unfilled although
+ * frames wait. Under load, pulls are filled all the same. So the consumer is examined from time to
+ * time. The signs are redeliveries, or a floor that is far behind while the message right beyond it
+ * is missing.
  */
 export class GoneFrames {
   readonly #link: NatsLink;
   readonly #options: GoneOptions;
-  /** Monotonic ms. */
+  /** When a search last began, monotonic ms. */
   #lookedAt = Number.NEGATIVE_INFINITY;
-  /** The next look under load; infinity while one is under way. */
+  /** When the next search under load is due; infinity while one is under way. */
   #nextUnderLoadAt: number;
 
   constructor(link: NatsLink, options: GoneOptions) {
@@ -120,12 +124,17 @@ export class GoneFrames {
     this.#nextUnderLoadAt = performance.now() + options.lookMs;
   }
 
-  /** After a pull whose time was over. @throws when the broker does not answer */
+  /**
+   * Searches after a pull that ended unfilled, if there is a sign of missing messages.
+   * @throws when the broker does not answer
+   */
   async lookAfter(info: ConsumerInfo): Promise<void> {
     if (info.num_pending > 0 || (await this.#mayWait(info))) await this.#look();
   }
 
-  /** Never rejects. */
+  /**
+   * Searches under load, if a search is due and there is a sign of missing messages. Never rejects.
+   */
   async lookUnderLoad(): Promise<void> {
     if (performance.now() < this.#nextUnderLoadAt) return;
     this.#nextUnderLoadAt = Number.POSITIVE_INFINITY;
@@ -158,14 +167,17 @@ export class GoneFrames {
 }
 
 /**
- * Acknowledges what the consumer waits for and the stream has no more. nats-server 2.9.10 gives
- * such messages out again and again, one each time that something wakes the consumer, and no other
- * message meanwhile. Those before the stream's first message it forgets after a while, and leaves
- * the floor where it was. It also leaves the floor at the acknowledgement of a message that it had
- * given out twice. So the message right beyond the floor is acknowledged once more, at the end: by
- * then the server does not wait for it. Only with one replica: a replica that lags behind may not
- * know a message yet.
- * @returns how many sequences; the consumer may have waited for few of them, or for none
+ * Acknowledges messages that the consumer waits for and the stream no longer has.
+ *
+ * nats-server 2.9.10 delivers such messages again and again, one each time that something wakes the
+ * consumer, and delivers no other message meanwhile. Those before the stream's first message it
+ * forgets after a while, but leaves the floor where it was. It also leaves the floor where it was
+ * when a message is acknowledged that was delivered twice. So the message right beyond the floor is
+ * acknowledged once more at the end, when the server no longer waits for it.
+ *
+ * This is done only with one replica: a replica that lags behind may not know a message yet.
+ * @returns how many sequences were acknowledged; the consumer may have waited for few of them or
+ * for none
  * @throws when the broker does not answer
  */
 export async function acknowledgeGone(link: NatsLink, { stream, consumer }: Place): Promise<number> {
@@ -185,8 +197,9 @@ export async function acknowledgeGone(link: NatsLink, { stream, consumer }: Plac
 }
 
 /**
- * At most GONE_MAX. By the server's list, where that can be sent: to look costs a read for each
- * message.
+ * Sequences between `from` and `end` that the stream no longer has, at most GONE_MAX. The server's
+ * list is used where it is short enough to be sent; otherwise each message is looked for, with a
+ * read each.
  */
 async function goneBetween(
   manager: JetStreamManager,

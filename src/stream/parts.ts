@@ -1,7 +1,8 @@
 /**
- * Large entries. Their payloads go into the chunks stream as parts, one payload after the other,
- * and the frame names the parts. This file writes, reads and removes them. The processor removes
- * the parts of a frame that it has acknowledged, and sweeps those that no frame names.
+ * Parts of large entries. The payloads of such an entry go into the chunks stream as parts, one
+ * payload after the other, and the entry's frame names the parts. This file writes, reads and
+ * removes parts. The processor removes the parts of each frame that it has acknowledged, and sweeps
+ * parts that no frame names.
  */
 import { createHash } from 'node:crypto';
 import { JetStreamApiError, type JetStreamManager } from '@nats-io/jetstream';
@@ -13,17 +14,17 @@ import type { NatsLink } from './nats.ts';
 import type { Sender, SendResult } from './publish/sender.ts';
 import { CHUNKS_STREAM, partsSubject } from './topology.ts';
 
-/** A part of the entry is not in the chunks stream (any more). */
+/** A part of the entry is not in the chunks stream, or no longer. */
 export class MissingPartError extends Error {
   override name = 'MissingPartError';
 }
 
-/** The parts are there and are not what the frame says. */
+/** The parts exist, but their bytes are not those that the frame describes. */
 export class CorruptPartsError extends Error {
   override name = 'CorruptPartsError';
 }
 
-/** Payloads that are in memory, as a source. */
+/** Makes a source of payloads that are in memory. */
 export function sourceOf(entry: EnvelopeEntry): ByteSource {
   const whole = Buffer.concat(entry.items.map(({ payload }) => payload ?? new Uint8Array()));
   return {
@@ -32,20 +33,20 @@ export function sourceOf(entry: EnvelopeEntry): ByteSource {
   };
 }
 
-/** An entry without what its source holds. */
+/** An entry without the bytes that `source` holds. */
 export type SplitEntry = { entry: EnvelopeEntry; source: ByteSource };
 
 /**
- * Splits an entry: the payloads that are the source and item headers that are long together go into
- * parts, the rest stays in the frame.
+ * Prepares an entry whose payloads become parts: the entry itself goes without them. When its item
+ * headers are long, they become parts as well.
  */
 export function splitEntry({ entry, source }: SplitEntry, partBytesMax: number): SplitEntry {
   const bare = { ...entry, items: entry.items.map(({ payload: _, ...item }) => item) };
-  // The other half of a frame is left to the sequence numbers.
+  // Half of the frame is reserved for the sequence numbers of the parts.
   return encodedBytesBound(bare) > partBytesMax / 2 ? moveHeaders(bare, source) : { entry: bare, source };
 }
 
-/** The entry with its item headers moved behind the payloads of its source. */
+/** Moves an entry's item headers behind the payloads of its source. */
 export function moveHeaders(entry: EnvelopeEntry, source: ByteSource): SplitEntry {
   const tail = Buffer.concat(entry.items.map(({ header }) => header));
   const items = entry.items.map((item) => ({
@@ -63,7 +64,10 @@ export function moveHeaders(entry: EnvelopeEntry, source: ByteSource): SplitEntr
   return { entry: { ...entry, items }, source: { length: source.length + tail.length, read } };
 }
 
-/** Cuts one piece after the other out of `whole`, from `start` on: views, no copies. */
+/**
+ * Returns a function that cuts the next piece out of `whole`, from `start` on. The pieces are
+ * views, not copies.
+ */
 function cutter(whole: Uint8Array, start: number): (length: number) => Uint8Array {
   let at = start;
   return (length) => {
@@ -73,8 +77,8 @@ function cutter(whole: Uint8Array, start: number): (length: number) => Uint8Arra
 }
 
 /**
- * The entry with its payloads, and its headers if they moved, out of `whole`, which is what {@link
- * readParts} gives.
+ * Puts the payloads, and headers that were moved, back into an entry.
+ * @param whole the bytes of {@link readParts}
  */
 export function joinParts({ parts: _, ...entry }: EnvelopeEntry, whole: Uint8Array): EnvelopeEntry {
   const nextPayload = cutter(whole, 0);
@@ -91,7 +95,10 @@ export function joinParts({ parts: _, ...entry }: EnvelopeEntry, whole: Uint8Arr
 
 export type WrittenParts =
   | { ok: true; parts: PartsRef }
-  /** As for a frame; the envelope is not queued in either case, since no frame names the parts. */
+  /**
+   * The failure of one part. In either case the envelope is not queued, since no frame names the
+   * parts.
+   */
   | { ok: false; result: 'refused' | 'unknown'; reason: string };
 
 export type WriteOptions = {
@@ -114,7 +121,7 @@ export async function writeParts(sender: Sender, options: WriteOptions): Promise
   const sends: Promise<SendResult>[] = [];
   const failures: Exclude<SendResult, { result: 'stored' }>[] = [];
   for (let offset = 0; offset < source.length && failures.length === 0; offset += partBytesMax) {
-    // The oldest first: parts are acknowledged about in order.
+    // Waits for the oldest part in flight: parts are acknowledged roughly in order.
     await sends.at(-PARTS_IN_FLIGHT_MAX);
     const data = await source.read(offset, Math.min(partBytesMax, source.length - offset));
     hash.update(data);
@@ -143,7 +150,8 @@ function sendPart(
 type ReadPart = (manager: JetStreamManager, seq: number) => Promise<Uint8Array>;
 
 /**
- * Reads from the leader, whose word counts. Its answers are JSON with base64: many times the CPU.
+ * Reads a part from the leader, whose answer is authoritative. The answer is JSON with base64,
+ * which costs many times the CPU of a direct read.
  */
 const readFromLeader: ReadPart = async (manager, seq) => {
   const message = await manager.streams.getMessage(CHUNKS_STREAM, { seq });
@@ -151,7 +159,10 @@ const readFromLeader: ReadPart = async (manager, seq) => {
   return message.data;
 };
 
-/** Reads a part as raw bytes from any replica, and from the leader where a replica lags behind. */
+/**
+ * Reads a part as raw bytes from any replica. When that replica lags behind and lacks the part, the
+ * leader is asked.
+ */
 const readDirectly: ReadPart = async (manager, seq) => {
   const message = await manager.direct.getMessage(CHUNKS_STREAM, { seq });
   return message?.data ?? readFromLeader(manager, seq);
@@ -179,10 +190,10 @@ async function joined(manager: JetStreamManager, ref: PartsRef, readPart: ReadPa
   return whole;
 }
 
-/** Links to brokers that answer direct gets of parts. */
+/** Links to brokers whose chunks stream answers direct reads. */
 const directLinks = new WeakSet<NatsLink>();
 
-/** True when the chunks stream answers direct gets: one that an earlier setup made answers none. */
+/** Whether the chunks stream answers direct reads. A stream that an earlier setup made does not. */
 async function answersDirectly(link: NatsLink, manager: JetStreamManager): Promise<boolean> {
   if (directLinks.has(link)) return true;
   const { config } = await manager.streams.info(CHUNKS_STREAM);
@@ -191,9 +202,9 @@ async function answersDirectly(link: NatsLink, manager: JetStreamManager): Promi
 }
 
 /**
- * The payloads of a large entry, one after the other in item order.
- * @throws MissingPartError or CorruptPartsError when they are not to be had, ever; other errors (no
- * answer, no leader) may pass
+ * Reads the payloads of a large entry, one after the other in item order.
+ * @throws MissingPartError or CorruptPartsError when the parts are lost for ever; other errors (no
+ * answer, no leader), which may pass
  */
 export async function readParts(link: NatsLink, ref: PartsRef): Promise<Uint8Array> {
   if (ref.length > BODY_BYTES_SETTING_MAX)
@@ -203,18 +214,21 @@ export async function readParts(link: NatsLink, ref: PartsRef): Promise<Uint8Arr
   return joined(manager, ref, readDirectly).catch((error) => {
     if (error instanceof MissingPartError) throw error;
     if (!(error instanceof errors.TimeoutError)) return joined(manager, ref, readFromLeader);
-    // Perhaps an earlier setup has changed the stream.
+    // Perhaps an earlier version of setup has changed the stream meanwhile.
     directLinks.delete(link);
     throw error;
   });
 }
 
-/** Errors of a server that does not have the sequence: no message found, none so high. */
+/**
+ * Error codes of a server that does not have the sequence: no message found, or no sequence that
+ * high.
+ */
 const NO_SUCH_MESSAGE: readonly number[] = [10057, 10043];
 
 async function removePart(manager: JetStreamManager, seq: number): Promise<void> {
   try {
-    // Not overwritten with noise: a part that is removed is never read again.
+    // `false`: the bytes are not overwritten with noise, since nobody reads a removed part again.
     await manager.streams.deleteMessage(CHUNKS_STREAM, seq, false);
   } catch (error) {
     if (!(error instanceof JetStreamApiError && NO_SUCH_MESSAGE.includes(error.code))) throw error;
@@ -222,8 +236,8 @@ async function removePart(manager: JetStreamManager, seq: number): Promise<void>
 }
 
 /**
- * Takes parts out of the chunks stream; those that are gone already count as removed.
- * @throws at the first part that the broker does not remove; the sweep takes what is left
+ * Removes parts from the chunks stream. Parts that are already gone count as removed.
+ * @throws at the first part that the broker does not remove; the sweep removes the rest
  */
 export async function removeParts(link: NatsLink, sequences: readonly number[]): Promise<void> {
   const manager = await link.manager();

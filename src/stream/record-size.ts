@@ -1,30 +1,30 @@
 /**
- * Every message in a stream that refuses what is too much (`discard: new`: frames, parts, the
- * audit) takes a whole number of RECORD_BYTES there, and so does each stream's max_bytes.
+ * Makes every message of a stream with `discard: new` (frames, parts, the audit) take a whole
+ * number of RECORD_BYTES there. Each stream's max_bytes is also a multiple of RECORD_BYTES.
  *
- * nats-server before 2.10.5 (Debian 12 has 2.9.10) decides with `discard: new` whether a message
- * fits by its header and data alone. The stored record is some fifty bytes longer. When those bytes
- * exceed max_bytes, the server removes the *oldest* message of the stream, whose client was told
- * that it is queued. So all records and the bound are multiples of a quantum larger than those
- * bytes: the server sees every overflow and refuses it. The price is 64 bytes a message on average;
- * frames and parts have tens of kilobytes under load.
+ * With `discard: new`, nats-server before 2.10.5 (Debian 12 has 2.9.10) decides by a message's
+ * header and data alone whether the message fits. But the stored record is some fifty bytes longer.
+ * When these bytes exceed max_bytes, the server removes the *oldest* message of the stream,
+ * although its client was told that it is queued. RECORD_BYTES is larger than these bytes. So when
+ * all records and the bound are multiples of it, the server sees every overflow and refuses it. The
+ * price is 64 bytes a message on average; under load, frames and parts have tens of kilobytes.
  */
 import { headers, type MsgHdrs } from '@nats-io/transport-node';
 import { assert } from '../lib/assert.ts';
 import { TRACE_HEADER } from './frame.ts';
 
-/** More than a server adds to headers and data for any subject of ours. */
+/** More than a server adds to headers and data, for any subject of sluice. */
 export const RECORD_BYTES = 128;
 const PAD_HEADER = 'Sluice-Pad';
 /**
- * Length, sequence, time, length of the subject, length of the headers, checksum (filestore.go,
- * writeMsgRecord).
+ * Bytes of a record's length, sequence, time, length of the subject, length of the headers, and
+ * checksum (filestore.go, writeMsgRecord).
  */
 const RECORD_OVERHEAD_BYTES = 4 + 8 + 8 + 2 + 4 + 8;
 const VERSION_LINE = 'NATS/1.0\r\n';
 const END = '\r\n';
 
-/** Bytes of the headers on the wire. Names and values are ASCII. */
+/** Length of the headers on the wire, in bytes. Names and values are ASCII. */
 function encodedLength(messageHeaders: MsgHdrs): number {
   let length = VERSION_LINE.length + END.length;
   for (const [name, values] of messageHeaders)
@@ -33,8 +33,8 @@ function encodedLength(messageHeaders: MsgHdrs): number {
 }
 
 /**
- * Lengthens the headers, which must be complete, so that the message's record is a multiple of
- * RECORD_BYTES.
+ * Adds a padding header, so that the message's record is a multiple of RECORD_BYTES. The other
+ * headers must be complete.
  * @returns the same headers
  */
 export function fillRecord(messageHeaders: MsgHdrs, subject: string, dataBytes: number): MsgHdrs {
@@ -56,7 +56,7 @@ type Message = {
   further?: Readonly<Record<string, string>>;
 };
 
-/** The headers of a message that has an id, and perhaps traces and further headers. */
+/** Headers of a message: its id, traces and further headers if there are any, and padding. */
 export function recordHeaders(msgId: string, { subject, data, traces, further = {} }: Message): MsgHdrs {
   const messageHeaders = headers();
   for (const name in further) messageHeaders.set(name, `${further[name]}`);
@@ -65,5 +65,5 @@ export function recordHeaders(msgId: string, { subject, data, traces, further = 
   return fillRecord(messageHeaders, subject, data.length);
 }
 
-/** The largest bound of a stream that is not above `bytes`. */
+/** Largest bound of a stream that is not above `bytes` and is a multiple of RECORD_BYTES. */
 export const wholeRecords = (bytes: number): number => bytes - (bytes % RECORD_BYTES);

@@ -2,16 +2,19 @@ import type { JsMsg, OrderedConsumerOptions } from '@nats-io/jetstream';
 import type { NatsLink } from './nats.ts';
 
 const FETCH = { max_messages: 500, expires: 2_000 };
-/** Fetches in a row that bring nothing, though the broker says that there is more. */
+/**
+ * Reading fails after this many attempts in a row that bring nothing, although the broker says that
+ * there is more.
+ */
 const IN_VAIN_MAX = 5;
 
 type Options = Omit<Partial<OrderedConsumerOptions>, 'deliver_policy'>;
-/** `from`: the next sequence number; `pending`: how many messages are left. */
+/** `from`: the next sequence number to read. `pending`: how many messages are left. */
 type Place = { from: number; pending: number };
 
 /**
- * Messages that a stream holds now, oldest first; the options narrow them.
- * @throws when the broker does not send what it has: what was given until then is not all
+ * Yields the messages that a stream holds now, oldest first. The options select some of them.
+ * @throws when the broker does not send all messages; those that were yielded are then incomplete
  */
 export async function* storedMessages(
   link: NatsLink,
@@ -23,7 +26,8 @@ export async function* storedMessages(
     const { from } = place;
     yield* untilNothingComes(place, () => link.js.consumers.get(stream, { ...options, opt_start_seq: from }));
     if (place.pending === 0) return;
-    // The rest was removed meanwhile, or the broker stood still and what it sent came too late.
+    // Either the rest was removed meanwhile, or the broker stood still and its messages came too
+    // late.
     inVain = place.from === from ? inVain + 1 : 0;
   }
   throw new Error(`${stream} was not read to its end: the broker does not send what it has`);
@@ -46,6 +50,6 @@ async function* untilNothingComes(
       }
     }
   } finally {
-    await consumer.delete().catch(() => undefined); // the broker removes it after a while
+    await consumer.delete().catch(() => undefined); // else the broker removes it after a while
   }
 }

@@ -1,17 +1,17 @@
 /**
- * Accepted frames for `sluice tail`, and refusals for `sluice tail --refused`. They cost nearly
- * nothing while no `tail` runs.
+ * Shows accepted frames to `sluice tail`, and refusals to `sluice tail --refused`. Without a
+ * running `tail` this costs nearly nothing.
  *
- * A `tail` calls once a second. For half a minute after a call, so that a paused `tail` misses
- * nothing, a worker repeats each acknowledged frame on a plain subject. On one server a call
- * arrives before any acknowledgement that follows it, so `tail` begins with its first call. A
- * worker that starts or reconnects has heard no call yet: for three seconds it assumes that a
- * `tail` runs.
+ * A `tail` sends a call once a second. For half a minute after a call, a worker repeats each
+ * acknowledged frame on a plain subject. The half minute lets a paused `tail` miss nothing. On one
+ * server a call arrives before any later acknowledgement, so `tail` sees frames from its first call
+ * on. A worker that has just started or reconnected has heard no call yet. So for three seconds it
+ * assumes that a `tail` runs.
  *
- * A stream could repeat its messages itself, but it would do so at all times, and each repetition
+ * A stream could repeat its messages itself. But it would do so all the time, and each repetition
  * is a copy: the p99 at half load was three times as long.
  *
- * A call for refusals says so, and no frame is repeated for it.
+ * `sluice tail --refused` sends another call, after which workers repeat refusals but no frames.
  */
 import type { Clock } from '../lib/clock.ts';
 import type { NatsLink } from './nats.ts';
@@ -28,11 +28,11 @@ const shownSubject = (what: FrameStream | typeof REFUSED | '*'): string => `slui
 export type Followed = 'frames' | typeof REFUSED;
 const callOf = (what: Followed): string => (what === 'frames' ? '' : what);
 
-/** A worker's side. */
+/** The worker's side, for frames or for refusals. */
 export class TailFeed {
   readonly #link: NatsLink;
   readonly #clock: Clock;
-  /** Monotonic ms. */
+  /** Until when frames or refusals are shown, monotonic ms. */
   #shownUntil = 0;
 
   constructor({ link, clock, of }: { link: NatsLink; clock: Clock; of: Followed }) {
@@ -45,7 +45,7 @@ export class TailFeed {
     });
   }
 
-  /** Whether somebody may be there to see. */
+  /** Whether a `tail` may be watching. */
   get isWatched(): boolean {
     return this.#clock.monotonic() <= this.#shownUntil && this.#link.connected;
   }
@@ -56,8 +56,8 @@ export class TailFeed {
     try {
       this.#link.connection.publish(shownSubject(what), bytes);
     } catch {
-      // Draining, or the server takes less than the frame's size. The frame is stored, and only not
-      // shown.
+      // The connection is draining, or the server accepts less than the frame's size. The frame is
+      // stored, only not shown.
     }
   }
 
@@ -67,8 +67,9 @@ export class TailFeed {
 }
 
 /**
- * Follows until the link is closed. @param onShown is told of each stream's frames in the order of
- * their acknowledgement, or of refusals
+ * Follows frames or refusals until the link is closed.
+ * @param onShown gets the frames of each stream in the order of their acknowledgement, or the
+ * refusals
  */
 export function follow(link: NatsLink, what: Followed, onShown: (bytes: Uint8Array) => void): void {
   link.subscribe(shownSubject(what === REFUSED ? REFUSED : '*'), ({ subject, data }) => {

@@ -1,6 +1,4 @@
-/**
- * The streams, consumers and buckets in JetStream as data. setup/setup.ts makes them.
- */
+/** The streams, consumers and buckets in JetStream, as data. setup/setup.ts creates them. */
 import { AckPolicy, DiscardPolicy, RetentionPolicy, StorageType } from '@nats-io/jetstream';
 import { nanos } from '@nats-io/transport-node';
 import { EXTRA_TYPES, type ExtraType, type ItemType } from '../lib/item-types.ts';
@@ -14,24 +12,30 @@ import {
 import { wholeRecords } from './record-size.ts';
 import type { WantedStream } from './setup/setup-run.ts';
 
-/** The typed frame streams, in the order in which commands list them. */
+/** The streams of frames, by the kind of their items, in the order in which commands list them. */
 export const FRAME_STREAMS = ['events', 'transactions', 'logs', 'replays', 'heartbeats', 'extras'] as const;
 export type FrameStream = (typeof FRAME_STREAMS)[number];
 
 export const CHUNKS_STREAM = 'SLUICE_CHUNKS';
-/** Each project's parts have a subject below this one, so that the broker counts them. */
+/**
+ * Each project's parts have a subject of their own below this one, so that the broker counts them
+ * by project.
+ */
 export const PARTS_SUBJECT = 'sluice.chunks';
-/** A project's segment of a NATS subject; `-`: no project, or one whose id cannot be a segment. */
+/**
+ * The segment of a NATS subject that names a project. `-` stands for no project, or for a project
+ * whose id cannot be a segment.
+ */
 export const projectSegment = (projectId: string | undefined): string =>
   projectId !== undefined && /^[a-z0-9]{1,32}$/.test(projectId) ? projectId : '-';
 export const partsSubject = (projectId: string): string => `${PARTS_SUBJECT}.${projectSegment(projectId)}`;
 export const DEAD_LETTERS_STREAM = 'SLUICE_DEAD_LETTERS';
 /**
- * A dead letter is published to a subject of its own below this one and its project's; the last
- * message of each subject is kept.
+ * Each dead letter has a subject of its own below this one and below its project's segment. The
+ * stream keeps the last message of each subject.
  */
 export const DEAD_LETTERS_SUBJECT = 'sluice.dead_letters';
-/** A record for each change of a project or heartbeat token (src/projects). */
+/** Stream of records, one for each change of a project or heartbeat token (src/projects). */
 export const AUDIT_STREAM = 'SLUICE_AUDIT';
 export const AUDIT_SUBJECT = 'sluice.audit';
 export const CONSUMER = 'processor';
@@ -40,7 +44,9 @@ export const HEARTBEATS_BUCKET = 'sluice_heartbeats';
 export const COUNTERS_BUCKET = 'sluice_counters';
 export const BUCKETS = [PROJECTS_BUCKET, HEARTBEATS_BUCKET, COUNTERS_BUCKET] as const;
 
-/** An envelope goes whole to the stream of its first stored item. */
+/**
+ * The stream of each item type. An envelope goes, whole, to the stream of its first stored item.
+ */
 export const STREAM_OF_TYPE: Record<ItemType, FrameStream> = {
   event: 'events',
   transaction: 'transactions',
@@ -61,8 +67,8 @@ export function streamName(stream: FrameStream, shard: number, shards: number): 
 export const streamSubject = (stream: FrameStream, shard: number): string => `sluice.${stream}.${shard}`;
 
 /**
- * The subject for a frame that was filed under this one, perhaps with more shards: each removed
- * shard has a successor.
+ * The subject, among the present shards, for a frame that was stored under `subject`, perhaps when
+ * there were more shards. Each removed shard has a successor.
  */
 export function subjectAmong(subject: string, shards: number): string {
   const [, name, shard] = /^sluice\.(\w+)\.(\d+)$/.exec(subject) ?? [];
@@ -70,11 +76,11 @@ export function subjectAmong(subject: string, shards: number): string {
   return stream === undefined ? subject : streamSubject(stream, Number(shard) % shards);
 }
 
-/** Whether a stream of this name holds frames, under any number of shards. */
+/** Whether a stream of this name holds frames, for any number of shards. */
 export const isFrameStreamName = (name: string): boolean =>
   FRAME_STREAMS.some((stream) => new RegExp(`^SLUICE_${stream.toUpperCase()}(_\\d+)?$`).test(name));
 
-/** The streams, by name, that a deployment with this number of shards has. */
+/** Names of all streams in a deployment with this number of shards. */
 export const streamNamesOf = (shards: number): string[] => [
   ...FRAME_STREAMS.flatMap((stream) =>
     Array.from({ length: shards }, (_, shard) => streamName(stream, shard, shards)),
@@ -87,13 +93,14 @@ export const streamNamesOf = (shards: number): string[] => [
 export type TopologyOptions = {
   replicas: number;
   shards: number;
-  /** Bound of each stream. */
+  /** Most bytes of each stream. */
   maxBytes: number;
 };
 
 /**
- * `discard: new`: a full stream refuses, it never forgets. Only that of the dead letters forgets
- * the oldest: they must never stop good items.
+ * The streams as setup should make them. `discard: new`: a full stream refuses new messages and
+ * keeps the old ones. Only the stream of dead letters discards its oldest messages, so that a full
+ * one never blocks good items.
  */
 export function wantedStreams({ replicas, shards, maxBytes }: TopologyOptions): WantedStream[] {
   const common = {
@@ -118,7 +125,7 @@ export function wantedStreams({ replicas, shards, maxBytes }: TopologyOptions): 
         subjects: [streamSubject(stream, shard)],
         retention: RetentionPolicy.Workqueue,
         max_age: 0,
-        // A setup that was killed may leave a bound that no frame is within.
+        // No limit. A setup that was killed may have left a limit below any frame's size
         max_msg_size: -1,
       };
       return { config, consumer };

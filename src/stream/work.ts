@@ -1,28 +1,29 @@
 /**
- * How much work projects make for the processors, so that one project's work does not become the
- * others' wait.
+ * Estimates how much work projects make for the processors, so that one project's work does not
+ * delay the others.
  *
- * Frames are processed in the order in which they came, and one may hold entries of several
- * projects. So what is queued cannot be put into another order; what comes can be refused. An entry
- * is a debt of its project, in milliseconds of a processor's time, and each millisecond pays off
- * one. Two bounds follow:
+ * Frames are processed in the order in which they came, and one frame may hold entries of several
+ * projects. So entries that are queued cannot be reordered, but new ones can be refused. Each entry
+ * adds a debt to its project, in milliseconds of a processor's time, and each millisecond that
+ * passes pays off one. Two bounds follow:
  *
  *     at a worker      a project that owes more than WORK_FREE_MS gets 503, so that no burst is
- *                      queued that takes longer. Where it is the only project there is no bound
- *     at a processor   an item is a debt of twice its work, by its size once it is inflated. It is
- *                      not timed: another project's slices, or a machine that stands still, are
- *                      not its doing. While what the processor has in hand is older than
- *                      WORK_BEHIND_MS, it names each project that owed more than WORK_HEAVY_MS
- *                      when the frame was stored. All workers refuse a named project
- *                      for WORK_REST_MS, and its work costs it twice as much from then on.
- *                      The price falls while nobody names it
+ *                      queued that takes longer. A project that is alone has no bound
+ *     at a processor   an item adds twice its work to the debt, estimated from its inflated size.
+ *                      The work is not timed: the project is not to blame for other projects'
+ *                      slices or for a machine that stands still. While the frames in hand are
+ *                      older than WORK_BEHIND_MS, the processor names each project that owed
+ *                      more than WORK_HEAVY_MS when its frame was stored. All workers refuse a
+ *                      named project for WORK_REST_MS, and from then on its work costs twice as
+ *                      much. The price falls while no processor names it
  *
- * The first bound does not know processors. The second one makes up for slow ones, and for many
- * workers. A processor that was away is behind, too, and names nobody whose work takes less than
- * half of its time.
+ * The first bound does not know how fast the processors are. The second makes up for slow
+ * processors and for many workers. A processor that was away is late as well. Even then it names no
+ * project whose work takes less than half of its time.
  *
- * An entry that takes long by itself, such as a scrubbed recording, would break both bounds: it is
- * processed beside its stream, and others pass it ({@link isHeavy}, processor/heavy-frames.ts).
+ * An entry that takes long by itself, such as a scrubbed recording, would break both bounds. Such
+ * an entry is processed beside its stream, and others pass it ({@link isHeavy},
+ * processor/heavy-frames.ts).
  */
 import type { Clock } from '../lib/clock.ts';
 import { Debts } from '../lib/debts.ts';
@@ -40,21 +41,33 @@ import {
 import type { Privacy } from './frame.ts';
 import type { NatsLink } from './nats.ts';
 
-/** A processor names a project here. A plain subject: a lost message is followed by another. */
+/**
+ * Subject on which processors name projects. It is a plain subject without a stream: if a message
+ * is lost, another follows.
+ */
 export const HEAVY_SUBJECT = 'sluice.heavy';
 
-/** Milliseconds of a slow core's time. Scrubbing: of a text that it changes everywhere. */
+/**
+ * Milliseconds of a slow core's time. The cost of scrubbing is that of a text that is changed
+ * everywhere.
+ */
 const ITEM_MS = 0.01;
 const PLAIN_MS_PER_BYTE = 10 / (1024 * 1024);
 const SCRUBBED_MS_PER_BYTE = 120 / (1024 * 1024);
-/** A recording is compressed: ingest does not know what it inflates to. The usual, and the most. */
+/**
+ * How many times its size a recording inflates to: the usual factor, and the greatest that deflate
+ * allows. Ingest cannot know the true one, because the recording is compressed.
+ */
 const RECORDING_SWELLS = 8;
 const RECORDING_SWELLS_MAX = 1_032;
 
 const isScrubbed = (privacy: Privacy | undefined): boolean =>
   privacy !== undefined && privacy.scrub.length + privacy.names.length > 0;
 
-/** The work on an item's JSON, about; without `privacy` that of storing it alone. */
+/**
+ * Estimates the work on an item's JSON, in ms. Without `privacy`, that is the work of storing it
+ * alone.
+ */
 export const workOn = (bytes: number, privacy?: Privacy): number =>
   ITEM_MS + bytes * (isScrubbed(privacy) ? SCRUBBED_MS_PER_BYTE : PLAIN_MS_PER_BYTE);
 
@@ -71,30 +84,33 @@ function workWith({ items, privacy }: QueuedWork, swells: number): number {
 }
 
 /**
- * Whether the work on an entry may take so long that others would wait for it: its frame holds no
- * other entry, and the processor decodes it beside its stream. What a recording without scrubbing
- * inflates to beyond the usual has a bound of its own (inflation-budgets.ts).
+ * Whether the work on an entry may take so long that others would wait for it. Then its frame holds
+ * no other entry, and the processor decodes it beside its stream. A recording without scrubbing may
+ * inflate beyond RECORDING_SWELLS; inflation-budgets.ts bounds that.
  */
 export const isHeavy = (entry: QueuedWork): boolean =>
   workWith(entry, isScrubbed(entry.privacy) ? RECORDING_SWELLS_MAX : RECORDING_SWELLS) > HEAVY_ENTRY_MS;
 
-/** The work on an entry for which others wait, as ingest sees it. */
+/** Estimates, at ingest, the work on an entry for which others must wait, in ms. */
 export const workOf = (entry: QueuedWork): number =>
   Math.min(isHeavy(entry) ? HEAVY_OWES_MS : HEAVY_ENTRY_MS, workWith(entry, RECORDING_SWELLS));
 
 export type WorkSharesOptions = {
   link: NatsLink;
   clock: Pick<Clock, 'monotonic'>;
-  /** Workers of this machine. */
+  /** Number of workers on this machine. */
   workers: number;
-  /** Whether there is another project. */
+  /** Whether there is more than one project. */
   isShared: () => boolean;
 };
 
-/** `price`: what a millisecond of estimated work costs the project, from `at` on, monotonic ms. */
+/**
+ * `price`: what a millisecond of estimated work adds to the project's debt, from `at` (monotonic
+ * ms) on.
+ */
 type Named = { price: number; at: number };
 
-/** A worker's side. */
+/** The worker's side: the debts of projects, and the projects that processors have named. */
 export class WorkShares {
   readonly #clock: Pick<Clock, 'monotonic'>;
   readonly #freeMs: number;
@@ -109,12 +125,16 @@ export class WorkShares {
     link.subscribe(HEAVY_SUBJECT, ({ data }) => this.#rest(Buffer.from(data).toString()));
   }
 
-  /** Whether the project may queue more. */
+  /** Whether the project may queue another entry. */
   allows(projectId: string): boolean {
     return this.#debts.of(projectId, this.#clock.monotonic()) <= this.#freeMs || !this.#isShared();
   }
 
-  /** @param ms of {@link workOf} @returns what the project owes for it: see {@link takeBack} */
+  /**
+   * Adds work to a project's debt.
+   * @param ms from {@link workOf}
+   * @returns the debt that was added, for {@link takeBack}
+   */
   add(projectId: string, ms: number): number {
     const now = this.#clock.monotonic();
     const owed = ms * this.#priceOf(projectId, now);
@@ -122,12 +142,12 @@ export class WorkShares {
     return owed;
   }
 
-  /** The entry is not queued after all. */
+  /** Takes back a debt of {@link add}, because the entry was not queued after all. */
   takeBack(projectId: string, owed: number): void {
     this.#debts.add(projectId, -owed, this.#clock.monotonic());
   }
 
-  /** Lets a named project rest. Its price doubles, unless it was named a moment ago. */
+  /** Makes a named project rest. Its price doubles, unless it was named a moment ago. */
   #rest(projectId: string): void {
     const now = this.#clock.monotonic();
     const before = this.#named.get(projectId);

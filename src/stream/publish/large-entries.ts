@@ -14,14 +14,19 @@ export type LargeEntry = {
   source: ByteSource;
   /** Monotonic ms. */
   deadline: number;
-  /** Where the frame entry goes that names the parts. */
+  /** Queues the frame entry that names the parts. */
   push(queued: QueuedEntry): void;
-  /** No frame was stored there since one was refused, a moment ago: mostly, the stream is full. */
+  /**
+   * Whether the stream refused a frame a moment ago and has stored none since. Mostly such a stream
+   * is full.
+   */
   isRefusing(): boolean;
   done(result: PublishResult): void;
 };
 
-/** The same with a timer for its deadline. */
+/**
+ * A large entry with a timer for its deadline. `isOver` tells whether its result has been given.
+ */
 type TimedEntry = LargeEntry & { isOver(): boolean };
 
 export type LargeEntriesOptions = {
@@ -32,15 +37,16 @@ export type LargeEntriesOptions = {
 };
 
 /**
- * Entries whose payloads leave as parts before their frame. A few of them write at a time, so that
- * parts in flight are bounded. The others wait here and hold no memory: their payloads are in
- * files. The next is the oldest of the project that has the fewest at work, and one whose project
- * holds more than its share of the chunks stream is refused.
+ * Entries whose payloads are written as parts before their frame. Only a few write their parts at
+ * the same time, which bounds the parts in flight. The others wait here; they hold no memory, since
+ * their payloads are in files. The next one is the oldest of the project that has the fewest at
+ * work. An entry is refused when its project holds more than its share of the chunks stream.
  *
- * Each entry has its own deadline timer, because reading a file has none. At the deadline the entry
- * is over, and later results are dropped. The result is then `unknown` if its frame entry was
- * pushed, else `refused`: without a frame it is certainly not queued, whatever became of its parts.
- * Where the disk is late, ingest/http/request.ts answers such a refusal with 500 instead of 503.
+ * Each entry has its own deadline timer, because reading a file has no time-out. At the deadline
+ * the result is `unknown` if the frame entry was pushed; later results are dropped. If it was not
+ * pushed, the result is `refused`: without a frame the entry is certainly not queued, even if its
+ * parts are stored. Where the disk is late, ingest/http/request.ts answers such a refusal with 500
+ * instead of 503.
  */
 export class LargeEntries {
   readonly #options: LargeEntriesOptions;
@@ -57,7 +63,9 @@ export class LargeEntries {
     else this.#waiting.push(timed);
   }
 
-  /** There has been no connection for too long: entries that have not begun are refused at once. */
+  /**
+   * Refuses all entries that have not begun. Called when there has been no connection for too long.
+   */
   refuseWaiting(): void {
     const waiting = this.#waiting;
     this.#waiting = [];
@@ -65,7 +73,8 @@ export class LargeEntries {
   }
 
   /**
-   * The same entry, with a `done` that is called once, by the deadline. Nothing is pushed after it.
+   * Adds a timer to an entry. The new `done` is called once, by the deadline at the latest, and
+   * nothing is pushed after it.
    */
   #withDeadline(large: LargeEntry): TimedEntry {
     let finished = false;
@@ -96,7 +105,8 @@ export class LargeEntries {
       await this.#write(large);
     } catch (error) {
       if (error instanceof AssertionError) throw error;
-      // The source of an entry that is over is closed.
+      // The source of an entry that is over is closed, so reading it fails. That error is not
+      // reported.
       if (!large.isOver()) this.#options.onError(error);
       large.done('refused');
     } finally {
@@ -118,15 +128,15 @@ export class LargeEntries {
   async #write({ entry, source, deadline, push, isRefusing, done }: LargeEntry): Promise<void> {
     const { sender, shares } = this.#options;
     const partBytesMax = this.#options.partBytesMax();
-    // Spooled, and yet it fits a frame: 128 to some 500 KiB, or less while memory was short.
+    // A spooled entry that fits a frame: it has 128 to some 500 KiB, or less when memory was short.
     if (source.length + encodedBytesBound(entry) <= partBytesMax) {
       const whole = await source.read(0, source.length);
       const joined = joinParts(entry, whole);
       return push({ entry: joined, bytes: encodedBytesBound(joined), deadline, done });
     }
     const { projectId } = entry;
-    // An entry that will be refused is refused before its parts are written: the parts would stay
-    // until the sweep, in the room of large entries for other streams.
+    // When a refusal is certain, it comes before the parts are written. Otherwise the parts would
+    // stay until the sweep and take room from large entries for other streams.
     if (isRefusing() || !shares.allows(projectId)) return done('refused');
     const startedAt = sender.monotonic();
     const split = splitEntry({ entry, source }, partBytesMax);
@@ -141,7 +151,7 @@ export class LargeEntries {
       bytes: encodedBytesBound(named),
       deadline,
       done: (result) => {
-        // Parts are swept after a while: a frame that was stored too late may name some that are
+        // Parts are swept after a while. A frame that was stored too late may name parts that are
         // gone.
         const late = sender.monotonic() - startedAt > PARTS_AGE_MS_MAX;
         done(result === 'stored' && late ? 'unknown' : result);

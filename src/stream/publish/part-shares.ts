@@ -3,12 +3,12 @@ import { newSlot, Slotted } from '../../lib/slots.ts';
 import type { NatsLink } from '../nats.ts';
 import { CHUNKS_STREAM, PARTS_SUBJECT, partsSubject } from '../topology.ts';
 
-/** Bytes of parts in the chunks stream, of all workers. */
+/** Slot for the bytes of parts that a project has in the chunks stream, written by any worker. */
 const PARTS = newSlot(() => false);
 const LOOK_EVERY_MS = 500;
 const NO_USE = new Slotted();
 
-/** Entries that come to nothing are removed. */
+/** Adds bytes to a subject's sum. A sum of 0 is removed. */
 function add(sums: Map<string, number>, subject: string, bytes: number): void {
   const sum = (sums.get(subject) ?? 0) + bytes;
   if (sum === 0) sums.delete(subject);
@@ -16,22 +16,26 @@ function add(sums: Map<string, number>, subject: string, bytes: number): void {
 }
 
 /**
- * Who holds how much of the chunks stream, over all workers.
+ * How much of the chunks stream each project holds, over all workers.
  *
- * Each project has a subject of its own in the stream, and the broker counts the messages of each.
- * A worker asks for the counts twice a second, from its first part on until the stream is empty.
- * Its own parts that are being written, or were since it last asked, are added. So the figure lags
- * by half a second for what other workers write and for what processors remove.
+ * Each project has a subject of its own in the stream, and the broker counts the messages of each
+ * subject. A worker reads these counts twice a second, from its first part until the stream is
+ * empty. It adds its own parts that are being written or were written since the last reading. So a
+ * project's amount lags by half a second for parts that other workers write and processors remove.
  *
- * While the broker does not say, the last figures hold; before the first ones all is allowed.
+ * When the broker does not answer, the last counts stay in force. Before the first answer every
+ * project is allowed.
  */
 export class PartShares {
   readonly #link: NatsLink;
   #share = new FairShare(Number.POSITIVE_INFINITY, PARTS);
   #uses = new Map<string, Slotted>();
-  /** Bytes of parts that are being written, by subject. */
+  /** Bytes of this worker's parts that are being written, by subject. */
   readonly #begun = new Map<string, number>();
-  /** Bytes of parts that were written, or given up, since the last look began, by subject. */
+  /**
+   * Bytes of this worker's parts that were written, or given up, since the last reading began, by
+   * subject.
+   */
   #ended = new Map<string, number>();
   #timer: NodeJS.Timeout | undefined;
   #isClosed = false;
@@ -49,7 +53,7 @@ export class PartShares {
     return this.#share.allows(this.#uses.get(partsSubject(projectId)) ?? NO_USE);
   }
 
-  /** Parts of so many bytes are about to be written. */
+  /** Notes that parts of this many bytes are about to be written. */
   begin(projectId: string, bytes: number): void {
     const subject = partsSubject(projectId);
     add(this.#begun, subject, bytes);
@@ -57,7 +61,10 @@ export class PartShares {
     this.#timer ??= setTimeout(() => void this.#look(), 0).unref();
   }
 
-  /** They are written, or given up. They count on until the broker has been asked again. */
+  /**
+   * Notes that the parts were written or given up. They still count until the broker has been asked
+   * again.
+   */
   end(projectId: string, bytes: number): void {
     const subject = partsSubject(projectId);
     add(this.#begun, subject, -bytes);
@@ -77,7 +84,7 @@ export class PartShares {
     try {
       isEmpty = await this.#read();
     } catch {
-      // No answer: the figures stay, and these are part of them.
+      // Without an answer the old counts stay in force, and so do the parts that ended before it.
       for (const [subject, bytes] of ended) add(this.#ended, subject, bytes);
     }
     if (this.#isClosed) return;

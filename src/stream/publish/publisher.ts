@@ -28,22 +28,25 @@ export type { PublishResult } from './shard-queue.ts';
 type PublishOptions = {
   /** Monotonic ms after which no further attempt is made. */
   deadline: number;
-  /** Holds all payloads one after the other; the items then have none. */
+  /** Holds all payloads, one after the other. The items then have none. */
   source?: ByteSource | undefined;
-  /** Of a sampled entry: the processor's span goes below it. */
+  /** Trace of a sampled entry. The processor's span goes below it. */
   traceparent?: string;
-  /** Of the entry's project; left out where there are no shares, as with heartbeats. */
+  /** Project of the entry; left out where there are no shares, as with heartbeats. */
   project?: Slotted;
 };
 
 export type PublisherOptions = {
   link: NatsLink;
-  /** A connection for parts alone: a broker stores what comes on one connection in its order. */
+  /**
+   * A connection for parts alone: a broker stores messages of one connection in order, so frames
+   * would wait for parts.
+   */
   partsLink?: NatsLink;
   shards: number;
-  /** Workers of this machine that publish. */
+  /** Number of workers of this machine that publish. */
   workers?: number;
-  /** Whether there is more than one project; only then a project's work is bounded. */
+  /** Whether there is more than one project. Only then is a project's work bounded. */
   isShared?: () => boolean;
   clock: Clock;
   log: Log;
@@ -55,33 +58,34 @@ const streamOf = (entry: Entry): FrameStream => {
 };
 
 /**
- * Brings entries into their streams and reports the result of each exactly once:
+ * Brings entries into their streams and reports the result of each entry exactly once:
  *
  *     stored    JetStream acknowledged the frame that holds the whole entry
- *     refused   the entry is certainly in no stream, and will come into none
- *     unknown   it may be in one, or may come into one
+ *     refused   the entry is certainly in no stream, and will be in none
+ *     unknown   the entry may be in a stream, now or later
  *
- * An entry that is not sent is refused: by the publisher and the shard's queue for want of room or
- * of a connection, by the queue at its deadline, and by large-entries.ts while its parts are
- * written. Once its frame is sent, sender.ts decides, at the latest at the frame's deadline.
+ * Entries that were not sent are refused in three places: the publisher and the shard's queue
+ * refuse for want of room or of a connection, the queue refuses at the deadline, and
+ * large-entries.ts refuses while parts are written. Once the entry's frame is sent, sender.ts
+ * decides, at the frame's deadline at the latest.
  *
- * An entry goes to the stream of its first item and the shard of its event id, so that a resend
- * meets its original. An entry that fits a frame joins the next one of its shard (shard-queue.ts);
- * a larger one writes its payloads as parts first (large-entries.ts). Frames leave through one
- * sender, parts through another where they have a connection of their own. A sender repeats what
- * was not acknowledged.
+ * An entry goes to the stream of its first item and to the shard of its event id, so that a resend
+ * meets its original. An entry that fits a frame joins the next frame of its shard
+ * (shard-queue.ts). A larger one first writes its payloads as parts (large-entries.ts). Frames
+ * leave through one sender. Parts leave through another one where they have a connection of their
+ * own. A sender repeats messages that were not acknowledged.
  *
- * Every wait is bounded. Entries are counted from publish to done. Their bytes are counted, per
- * shard and in all, from the moment at which the entry joins its queue.
- * Beyond the bounds, and while NATS is away, entries are refused at once. A connection that is lost
- * is waited for up to BROKER_AWAY_MS_MAX. Parts on their way are
- * not in this count; LARGE_ENTRIES_ACTIVE_MAX × PARTS_IN_FLIGHT_MAX bounds them.
+ * Every wait is bounded. The number of entries is counted from publish to done. Their bytes are
+ * counted, per shard and in all, from the moment at which the entry joins its queue. Beyond the
+ * bounds, and while NATS is away, entries are refused at once. A lost connection is waited for, up
+ * to BROKER_AWAY_MS_MAX. Bytes of parts in flight are not counted; LARGE_ENTRIES_ACTIVE_MAX ×
+ * PARTS_IN_FLIGHT_MAX bounds them.
  */
 export class Publisher {
   readonly stats: {
-    /** Messages by stream, parts included, repetitions not. */
+    /** Messages sent, by stream. Parts are included, repetitions are not. */
     publishes: Readonly<Record<string, number>>;
-    /** Seconds from the first attempt to the acknowledgement, by message. */
+    /** Seconds from the first attempt of a message to its acknowledgement. */
     duration: Distribution;
     frameEntries: Distribution;
   };
@@ -94,7 +98,7 @@ export class Publisher {
   readonly #partShares: PartShares;
   readonly #workShares: WorkShares;
   /**
-   * Fair share of bytes in flight over all streams, measured against one stream's bound, because a
+   * Fair share of the bytes in flight over all streams. The bound is that of one stream, because a
    * project's entries usually go to one stream.
    */
   readonly #share = new FairShare(STREAM_BYTES_IN_FLIGHT_MAX);
@@ -110,7 +114,7 @@ export class Publisher {
       partsLink === link ? sender : new Sender({ link: partsLink, clock, log, like: sender });
     const tail = new TailFeed({ link, clock, of: 'frames' });
     const frameEntries = new Distribution(COUNT_BOUNDS);
-    // Half, so that a part still fits one message when it is read back in base64.
+    // Half, so that a part still fits a message when the broker returns it in base64.
     const frameBytesMax = (): number =>
       Math.min(FRAME_BYTES_MAX, Math.floor(sender.maxPayload / 2)) - FRAME_OVERHEAD_BYTES;
     const queuesOf = (kind: FrameStream): ShardQueue[] =>
@@ -148,9 +152,9 @@ export class Publisher {
   }
 
   /**
-   * False while NATS is away, or while entries or bytes in flight, or what waits on the connection,
-   * are at their bound. A request that comes meanwhile is refused before it uses a token. One whose
-   * entry is refused later has used one.
+   * False while NATS is away, and while entries in flight, bytes in flight or unsent bytes are at
+   * their bound. A request that arrives meanwhile is refused before it uses a token. A request
+   * whose entry is refused later has used one.
    */
   get available(): boolean {
     return (
@@ -161,8 +165,9 @@ export class Publisher {
   }
 
   /**
-   * Whether an envelope of the project, of about so many bytes, may come: as {@link available}, and
-   * the project holds no more than its share of what it needs.
+   * Whether an envelope of the project may come. It may when the publisher is {@link available} and
+   * the project holds no more than its share of what the envelope needs.
+   * @param bytes of the envelope, about
    */
   hasRoomFor(projectId: string, project: Slotted, bytes: number): boolean {
     if (!this.available || !this.#share.allows(project) || !this.#workShares.allows(projectId)) return false;
@@ -170,27 +175,31 @@ export class Publisher {
     return this.#partsSender.hasRoom && this.#partShares.allows(projectId);
   }
 
-  /** By what a connection carries. Without `parts` large envelopes are refused, and no others. */
+  /** Whether each connection is up. Without `parts`, only large envelopes are refused. */
   get connections(): Readonly<Record<'frames' | 'parts', boolean>> {
     return { frames: this.#sender.connected, parts: this.#partsSender.connected };
   }
 
-  /** Bytes of entries that are queued or in flight, at most: text is counted at its worst. */
+  /**
+   * Upper bound of the bytes of entries that are queued or in flight; text is counted at three
+   * bytes a character.
+   */
   get inFlightBytes(): number {
     return this.#bytesInFlight;
   }
 
   /**
-   * @param entry its items carry their payloads; with `source`, none does. Its bytes must stay as
-   * they are until `done`: they are copied when its frame leaves
-   * @param done is called exactly once, perhaps before this returns
+   * @param entry its items carry their payloads, or none does when `source` is given. Its bytes
+   * must not change until `done`: they are copied when the frame leaves
+   * @param done is called exactly once, perhaps before this method returns
    */
   publish(
     entry: Entry,
     { deadline, source, project, traceparent }: PublishOptions,
     done: (result: PublishResult) => void,
   ): void {
-    // Requests that passed the door together may be more than the share.
+    // Several requests may have passed `hasRoomFor` before any of them was counted, so the share is
+    // checked again.
     if (!this.available || (project && !this.#share.allows(project))) return done('refused');
     const projectId = entry.kind === 'envelope' ? entry.projectId : undefined;
     if (projectId !== undefined && !this.#workShares.allows(projectId)) return done('refused');
@@ -215,7 +224,7 @@ export class Publisher {
     this.#push(queue, { entry, bytes, project, isAlone, deadline, traceparent, done: finish });
   }
 
-  /** Resolves when nothing is queued or in flight. */
+  /** Resolves when no entry is queued or in flight. */
   drain(): Promise<void> {
     if (this.#entriesInFlight === 0) return Promise.resolve();
     return new Promise((resolve) => this.#whenDrained.push(resolve));

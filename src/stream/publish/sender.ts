@@ -1,22 +1,23 @@
 /**
- * Publishes messages to streams and matches the answers: one subscription for all, a counter in the
- * reply subject. The client's own `js.publish` makes a promise chain, a timer and an id per
- * message, and throws the attempt away when it times out (twice the CPU: bench/HISTORY.md).
+ * Publishes messages to streams and matches the replies. One subscription receives all replies, and
+ * a counter in the reply subject tells which message a reply is for. The client library's
+ * `js.publish` would make a promise chain, a timer and an id for each message, and would drop a
+ * reply that comes after the time-out. It takes twice the CPU (bench/HISTORY.md).
  *
- * A message is sent, and sent again with the same bytes and the same Nats-Msg-Id, until it is
- * stored, is refused, or its deadline passes. The stream drops a repetition (it remembers ids for
- * two minutes, the deadline is seconds), so a repetition costs only bytes.
+ * A message is sent again, with the same bytes and the same Nats-Msg-Id, until it is stored, is
+ * refused, or its deadline passes. The stream remembers ids for two minutes and drops repetitions,
+ * and the deadline is a few seconds. So a repetition costs only its bytes.
  *
- * A late answer to the first attempt is as good as an answer to the third. The message is certainly
- * not stored only when each attempt has been answered by an error that says so. An attempt without
- * an answer may still be in a buffer, so the result stays `unknown` unless an acknowledgement
- * comes. Each attempt has a reply subject of its own: where a cluster changes its leader, the one
- * before and the one after can both answer the same attempt.
+ * A late reply to the first attempt counts as much as a reply to the third. A message is certainly
+ * not stored only when each of its attempts was answered with an error that says so. An attempt
+ * without a reply may still be in some buffer, so the result stays `unknown` unless an
+ * acknowledgement comes. Each attempt has its own reply subject: when a cluster changes the leader,
+ * the old and the new leader may both reply to the same attempt.
  *
- * Two states. *sent*: an answer may come, and the timer bounds the wait. *pausing*: no answer is
- * expected, and the timer leads to the next attempt. A lost connection ends both: the message is
- * sent again once there is a connection. A message that is certainly not stored is refused when the
- * broker, or the stream's leader, has been away for BROKER_AWAY_MS_MAX.
+ * A message has two states. *sent*: a reply may come, and the timer bounds the wait. *pausing*: no
+ * reply is expected, and the timer starts the next attempt. A lost connection ends both states; the
+ * message is sent again once there is a connection. When the broker or the stream's leader has been
+ * away for BROKER_AWAY_MS_MAX, messages that are certainly not stored are refused.
  */
 import { randomBytes } from 'node:crypto';
 import type { Msg, MsgHdrs } from '@nats-io/transport-node';
@@ -36,45 +37,53 @@ import type { NatsLink } from '../nats.ts';
 import { recordHeaders } from '../record-size.ts';
 
 type Outgoing = {
-  /** For figures and the log. */
+  /** Name of the stream, for metrics and the log. */
   stream: string;
   subject: string;
   data: Uint8Array;
   /** Monotonic ms after which no further attempt is made. */
   deadline: number;
-  /** As {@link traceLines} makes them. */
+  /** Trace headers, made by {@link traceLines}. */
   traces?: readonly string[] | undefined;
 };
 
 export type SendResult =
   | { result: 'stored'; sequence: number }
-  /** `refused`: certainly not in the stream. `unknown`: it may be, or may come to be. */
+  /**
+   * `refused`: the message is certainly not in the stream. `unknown`: it may be there now or later.
+   */
   | { result: 'refused' | 'unknown'; reason: string };
 
 /** One message on its way into its stream. */
 type Publication = {
   readonly message: Outgoing;
-  /** Ends its id. The reply subject of an attempt ends with it and the attempt's number. */
+  /**
+   * Number of the message in this process. It ends the message's id, and it is in the reply subject
+   * of each attempt, before the attempt's number.
+   */
   readonly number: number;
   readonly headers: MsgHdrs;
   readonly startedAt: number;
-  /** Attempts that were made. */
+  /** How many attempts were made. */
   sent: number;
-  /** Attempts that were answered by an error that says "not stored". */
+  /** Numbers of the attempts whose reply says "not stored". */
   readonly refused: number[];
-  /** The reason in the last answer. */
+  /** The reason in the last reply. */
   reason: string;
   timer: NodeJS.Timeout | undefined;
   done(sent: SendResult): void;
 };
 
-/** Whether none of the attempts can be in the stream. */
+/** Whether the message is certainly not in the stream. */
 const isCertain = ({ refused, sent }: Publication): boolean => refused.length === sent;
 
 const LOG_INTERVAL_MS = 1_000;
-/** Nobody has asked a stream for this long: whether it has no leader is open again. */
+/** A stream that was not asked for this long no longer counts as being without a leader. */
 const LEADERLESS_FORGET_MS = 1_000;
-/** Keeps the ids of this process apart from those of any other, before and after it. */
+/**
+ * Bytes of a random id that sets the message ids of this process apart from those of all others,
+ * earlier and later ones too.
+ */
 const BOOT_ID_BYTES = 9;
 
 export class Sender {
@@ -86,15 +95,15 @@ export class Sender {
   readonly #log: Log;
   readonly #inbox: string;
   readonly #bootId = randomBytes(BOOT_ID_BYTES).toString('base64url');
-  /** Messages that are under way. */
+  /** Messages whose result is not known yet. */
   readonly #publications: Publication[] = [];
-  /** Streams that nobody answers for, since when, and when last. */
+  /** Streams that had no responder: since when, and when last; monotonic ms. */
   readonly #leaderless = new Map<string, { since: number; last: number }>();
   #counter = 0;
   #unreported = 0;
   #reportedAt = Number.NEGATIVE_INFINITY;
 
-  /** @param like has the figures in which this one's are counted, too */
+  /** @param like a sender whose counters this sender adds to */
   constructor({ link, clock, log, like }: { link: NatsLink; clock: Clock; log: Log; like?: Sender }) {
     this.publishes = like?.publishes ?? {};
     this.duration = like?.duration ?? new Distribution(SECONDS_BOUNDS);
@@ -108,7 +117,7 @@ export class Sender {
         if (this.#publications.includes(publication)) this.#attempt(publication);
     });
     link.onAway(() => {
-      // No answer will come, and nothing can be sent.
+      // No reply will come, and nothing can be sent.
       for (const publication of this.#publications.filter(isCertain))
         this.#finish(publication, { result: 'refused', reason: 'not connected' });
     });
@@ -118,12 +127,12 @@ export class Sender {
     return this.#link.connected;
   }
 
-  /** False while the broker is away, or UNSENT_BYTES_MAX wait for it. */
+  /** False while the broker is away, or while UNSENT_BYTES_MAX wait on the connection. */
   get hasRoom(): boolean {
     return !this.#link.isAway && this.#link.unsentBytes < UNSENT_BYTES_MAX;
   }
 
-  /** Bytes that one message may have, as the server says. */
+  /** Most bytes of one message, as the server states. */
   get maxPayload(): number {
     return this.#link.maxPayload;
   }
@@ -133,8 +142,8 @@ export class Sender {
   }
 
   /**
-   * @param done is called exactly once, at the latest at the message's deadline; perhaps before
-   * this returns
+   * @param done is called exactly once, by the message's deadline at the latest; perhaps before
+   * this method returns
    */
   send(message: Outgoing, done: (sent: SendResult) => void): void {
     const number = ++this.#counter;
@@ -173,22 +182,26 @@ export class Sender {
       this.#link.connection.publish(subject, data, { headers, reply });
       return true;
     } catch (error) {
-      // Closed or draining, or another server of the cluster takes less than the message's size.
+      // The connection is closed or draining, or another server of the cluster has a lower
+      // max_payload.
       this.#log.warn({ err: error, subject }, 'nats: cannot send');
       return false;
     }
   }
 
-  /** After a refusal: an attempt that nobody can answer would make of it an unknown. */
+  /**
+   * Waits after a refusal. The next attempt must leave time for its reply: an attempt without a
+   * reply would turn the refusal into an unknown result.
+   */
   #pause(publication: Publication): void {
     this.#wait(publication, PUBLISH_PAUSE_MS, PUBLISH_ANSWER_MS_MIN);
   }
 
   /**
-   * An attempt follows, or at the deadline the end. What follows is chosen now: a timer may be
-   * early.
+   * Starts the timer for the next attempt, or for the deadline when that comes first. The choice is
+   * made now, because a timer may fire early.
    *
-   * @param room ms that must be left for the answer to that attempt
+   * @param room ms that the next attempt must have for its reply
    */
   #wait(publication: Publication, ms: number, room = 0): void {
     clearTimeout(publication.timer);
@@ -202,8 +215,8 @@ export class Sender {
   // ---- From the broker ----
 
   /**
-   * The client takes an exception here for the end of the connection and swallows it. A bug must
-   * end the process instead.
+   * Passes a reply on. The client library would swallow an exception here and take it for the end
+   * of the connection. A bug must end the process instead.
    */
   #receiveSafely(msg: Msg): void {
     try {
@@ -222,7 +235,7 @@ export class Sender {
     if (publication) this.#answered(publication, Number(msg.subject.slice(dot + 1)), readAck(msg));
   }
 
-  /** @param attempt from 1 on, as in its reply subject */
+  /** @param attempt number of the attempt from its reply subject, from 1 */
   #answered(publication: Publication, attempt: number, ack: Ack): void {
     if (ack.kind === 'stored') return this.#finish(publication, { result: 'stored', sequence: ack.sequence });
     publication.reason = ack.reason;
@@ -233,7 +246,10 @@ export class Sender {
     else this.#pause(publication);
   }
 
-  /** Notes that nobody answers for the stream. @returns whether that has been so for too long */
+  /**
+   * Notes that no server responded for the stream. @returns whether that has lasted for
+   * BROKER_AWAY_MS_MAX
+   */
   #isLeaderless(stream: string): boolean {
     const now = this.monotonic();
     const before = this.#leaderless.get(stream);
@@ -261,7 +277,10 @@ export class Sender {
     publication.done(sent);
   }
 
-  /** A line a second at most: a broker that is away fails hundreds of messages at once. */
+  /**
+   * Logs failures, at most a line per second: when the broker is away, hundreds of messages fail at
+   * once.
+   */
   #report(stream: string, failure: Exclude<SendResult, { result: 'stored' }>): void {
     this.#unreported++;
     if (this.monotonic() - this.#reportedAt < LOG_INTERVAL_MS) return;
@@ -276,15 +295,16 @@ export class Sender {
 
 type Ack =
   | { kind: 'stored'; sequence: number }
-  /** This attempt is not in the stream and will not be: another one would fare the same. */
+  /** This attempt is not in the stream and will not be, and another attempt would fail as well. */
   | { kind: 'refused'; reason: string }
-  /** This attempt is not in the stream, but a later one may be. */
+  /** This attempt is not in the stream, but a later attempt may succeed. */
   | { kind: 'again'; reason: string }
-  /** No stream listens on the subject: none there, or no leader at the moment. */
+  /** No stream listens on the subject: there is none, or it has no leader at the moment. */
   | { kind: 'no responders'; reason: string }
   /**
-   * An answer that says neither: treated like none, and asked again. So is 10158, that the same
-   * message id is being stored at this moment: what another attempt brought may come to be.
+   * The reply does not tell whether this attempt is stored. It is treated like no reply, and the
+   * message is sent again. One such reply is 10158: the same message id is being stored at this
+   * moment, so the earlier attempt with this id may still be stored.
    */
   | { kind: 'unclear'; reason: string };
 
@@ -299,7 +319,10 @@ const MEANING: Readonly<Record<number, 'refused' | 'again'>> = {
   10167: 'again', // too many requests
 };
 
-/** "maximum bytes exceeded" and its like share this code with failures to write, which may pass. */
+/**
+ * Code of "maximum bytes exceeded" and similar refusals, but also of failures to write, which may
+ * pass.
+ */
 const STORE_FAILED = 10077;
 const NO_RESPONDERS = 503;
 

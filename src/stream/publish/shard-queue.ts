@@ -15,32 +15,32 @@ export type PublishResult = 'stored' | 'refused' | 'unknown';
 /** An entry that waits for its frame. */
 export type QueuedEntry = {
   entry: Entry;
-  /** At most so many bytes when it is encoded. */
+  /** Upper bound of the encoded entry's bytes. */
   bytes: number;
   /** Monotonic ms. */
   deadline: number;
-  /** Of the entry's project, where there are shares. */
+  /** The entry's project; undefined where there are no shares. */
   project?: Slotted | undefined;
-  /** Its frame holds no other entry. */
+  /** Whether the entry's frame may hold no other entry. */
   isAlone?: boolean;
-  /** Of a sampled entry. */
+  /** Trace of a sampled entry. */
   traceparent?: string | undefined;
   done(result: PublishResult): void;
 };
 
-/** After a refusal large entries write no parts for so long, unless a frame is stored. */
+/** After a refused frame, large entries write no parts for this long, unless a frame is stored. */
 const REFUSING_MS = 1_000;
 
 export type ShardQueueOptions = {
   sender: Sender;
   stream: string;
   subject: string;
-  /** Bytes of entries that fit one frame at this moment. */
+  /** Most bytes of entries in one frame, at this moment. */
   frameBytesMax(): number;
   frameEntries: Distribution;
-  /** Told of each entry, once. */
+  /** Called once for each entry. */
   onEnd(entry: QueuedEntry, result: PublishResult): void;
-  /** Told of each frame that the stream acknowledged, before its entries are. */
+  /** Called for each frame that the stream acknowledged, before `onEnd` of its entries. */
   onStored(frame: Uint8Array): void;
 };
 
@@ -48,19 +48,18 @@ export type ShardQueueOptions = {
  * The frames of one stream and shard. Entries gather in a queue, leave in frames, and learn the
  * result of their frame.
  *
- * Smart batching: no frame waits to be filled, and none leaves half-full beside another. While
- * fewer than FRAMES_IN_FLIGHT_EAGER are on their way, the queue leaves at the end of the turn. At
- * or above that, entries gather until a frame returns or until they fill one (then up to
- * FRAMES_IN_FLIGHT_MAX). So at rest an entry does not wait, and under load frames grow with the
- * round trip instead of multiplying.
+ * While fewer than FRAMES_IN_FLIGHT_EAGER frames are in flight, the queue leaves at the end of the
+ * event loop's turn. From then on (up to FRAMES_IN_FLIGHT_MAX), entries gather until a frame is
+ * acknowledged or until they fill a frame. So an entry does not wait while there is little traffic.
+ * Under load frames become larger with the round trip, rather than more.
  *
- * The end of the turn is setImmediate, after the sockets' callbacks of one poll: a microtask would
- * run between two callbacks and send one frame for each.
+ * The end of the turn is a setImmediate, which runs after the sockets' callbacks of one poll. A
+ * microtask would run between two callbacks and send one frame for each.
  *
- * Without a connection entries gather too, until there is one or the broker counts as away.
+ * While there is no connection, entries gather until there is one or the broker counts as away.
  *
- * Bytes in flight are those of entries from the queue to the answer. Each queue has its own
- * bound, so that a stream that is full or has no leader cannot starve the others.
+ * The bytes of an entry are in flight from the queue to the answer. Each queue bounds its own
+ * bytes, so that a stream that is full or has no leader cannot block the others.
  */
 export class ShardQueue {
   readonly #options: ShardQueueOptions;
@@ -68,14 +67,14 @@ export class ShardQueue {
   #queuedBytes = 0;
   #bytesInFlight = 0;
   #framesInFlight = 0;
-  /** Set while a flush is due at the end of this turn. */
+  /** True while a flush is due at the end of this turn. */
   #flushing = false;
   /**
-   * Runs while entries wait for the answer to a frame or for a connection, until the deadline of
-   * the entry that was first in the queue.
+   * Runs while entries wait for a connection or for a frame in flight. It fires at the deadline of
+   * the entry that was first in the queue when it started.
    */
   #expiry: NodeJS.Timeout | undefined;
-  /** When a frame was refused last, monotonic ms. */
+  /** When a frame was last refused, monotonic ms. */
   #refusedAt = Number.NEGATIVE_INFINITY;
 
   constructor(options: ShardQueueOptions) {
@@ -91,17 +90,20 @@ export class ShardQueue {
     this.#flushSoon();
   }
 
-  /** A frame was refused within the last second, and none was stored since. */
+  /** Whether a frame was refused within the last REFUSING_MS and none was stored since. */
   get isRefusing(): boolean {
     return this.#options.sender.monotonic() - this.#refusedAt < REFUSING_MS;
   }
 
-  /** There is a connection again. */
+  /** Called when there is a connection again. */
   resume(): void {
     this.#flushSoon();
   }
 
-  /** There has been no connection for too long: what was never sent is refused. */
+  /**
+   * Refuses all entries that were never sent. Called when there has been no connection for too
+   * long.
+   */
   refuseQueued(): void {
     this.#settle(this.#take(this.#queue.length), 'refused');
   }
@@ -156,9 +158,9 @@ export class ShardQueue {
   }
 
   /**
-   * How many entries from the head share the next frame: at least one. They fit it, and their
-   * deadlines are close together, because the first deadline ends the attempts for all: a late
-   * upload must not spoil its neighbours. A heavy one is alone.
+   * How many entries from the head of the queue share the next frame: at least one. They fit the
+   * frame, and a heavy entry is alone in its frame. Their deadlines are close together, because the
+   * earliest deadline ends the attempts for all of them.
    */
   #countForFrame(): number {
     const head = this.#queue[0] as QueuedEntry;
@@ -186,7 +188,10 @@ export class ShardQueue {
     for (const entry of entries) this.#options.onEnd(entry, result);
   }
 
-  /** Entries at the head whose time ran out unsent: certainly in no stream. */
+  /**
+   * Refuses entries at the head of the queue whose deadline has passed. They were never sent, so
+   * they are certainly in no stream.
+   */
   #expire(): void {
     const now = this.#options.sender.monotonic();
     let count = 0;

@@ -1,13 +1,14 @@
 /**
- * Clusters of 2.9 lost acknowledged messages when a leader stood still for eight seconds; clusters
- * of 2.15 lost none (docs/faults.md). Versions between were not tried.
+ * First safe minor version of nats-server 2 in a cluster. Clusters of 2.9 lost acknowledged
+ * messages when a leader stood still for eight seconds; clusters of 2.15 lost none
+ * (docs/faults.md). Versions between were not tried.
  */
 const SAFE_2_MINOR_MIN = 15;
 
-/** Version that a server reports; `cluster` undefined: it is a single server. */
+/** The version that a server reports. `cluster` is undefined for a single server. */
 export type ServerVersion = { version: string; cluster?: string | undefined };
 
-/** The loss that a cluster of this version may cause; undefined: none is known. */
+/** Describes the loss that a cluster of this version may cause; undefined when no loss is known. */
 export function clusterRisk({ version, cluster }: ServerVersion): string | undefined {
   if (cluster === undefined) return undefined;
   const [major = 0, minor = 0] = version.split('.').map(Number);

@@ -1,6 +1,6 @@
 /**
- * The differences between a present and a wanted configuration, field by field, in words for an
- * operator. Pure.
+ * Compares a present configuration with a wanted one, field by field, and describes the differences
+ * for an operator. Pure.
  */
 
 /** 1 GiB, 1.5 MiB, 17 B */
@@ -33,8 +33,8 @@ export type FieldChange = { field: string; text: string };
 const isSame = (one: unknown, other: unknown): boolean => JSON.stringify(one) === JSON.stringify(other);
 
 /**
- * The fields of `wanted` that differ in `current`. All other fields of `current` belong to the
- * server.
+ * The fields of `wanted` whose value in `current` differs. The other fields of `current` belong to
+ * the server.
  */
 export function changesBetween(current: object, wanted: object): FieldChange[] {
   const present = current as Record<string, unknown>;

@@ -1,6 +1,6 @@
 /**
- * Spreads the leaders of streams and consumers over the servers of a cluster. After servers
- * restarted, one may lead all of them: then shards spread nothing.
+ * Spreads the leaders of streams and consumers over the servers of a cluster. After servers were
+ * restarted, one server may lead all streams. Then several shards no longer share the work.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { ClusterInfo } from '@nats-io/jetstream';
@@ -9,25 +9,28 @@ import { BUCKETS, CONSUMER } from '../topology.ts';
 import { orMissing } from './setup-error.ts';
 import type { WantedStream } from './setup-run.ts';
 
-/** A stream or a consumer of a cluster. */
+/** A stream or consumer of a cluster that has a leader. */
 export type Led = {
   name: string;
-  /** The subject on which its leader is asked to step down. */
+  /** Subject of the request that asks the leader to step down. */
   stepDown: string;
   leader: string;
-  /** Servers that could lead it now. */
+  /** Other servers that could lead now. */
   others: readonly string[];
 };
 export type Move = { led: Led; to: string };
 
 const ROUNDS = 5;
 const STEP_DOWN_MS_MAX = 5_000;
-/** An election takes less. */
+/** Pause between two rounds; an election takes less. */
 const ROUND_MS = 2_000;
-/** The first version that can be told who shall lead; an older one decides itself. */
+/**
+ * First minor version of nats-server 2 that accepts a preferred leader. An older server chooses the
+ * leader itself.
+ */
 const PREFERRED_2_MINOR_MIN = 11;
 
-/** Whether one server leads more than half. */
+/** Whether one server leads more than half of them. */
 export const isLopsided = (leaders: readonly string[]): boolean =>
   leaders.some((leader) => leaders.filter((one) => one === leader).length > leaders.length / 2);
 
@@ -58,7 +61,10 @@ function ledOf(name: string, stepDown: string, cluster: ClusterInfo | undefined)
   return [{ name, stepDown, leader: cluster.leader, others: able.map((peer) => peer.name) }];
 }
 
-/** Ours that have a leader: streams, and consumers. @throws when the broker does not answer */
+/**
+ * Lists the streams and the consumers of sluice that have a leader.
+ * @throws when the broker does not answer
+ */
 async function allLed(link: NatsLink, wanted: readonly WantedStream[]): Promise<[Led[], Led[]]> {
   const { streams, consumers } = await link.manager();
   const api = '$JS.API';
@@ -77,10 +83,11 @@ async function allLed(link: NatsLink, wanted: readonly WantedStream[]): Promise<
 }
 
 /**
- * Asks leaders to step down until they are spread, a few times at most, or until `signal`.
- * @returns a line for each that was asked
- * @throws when the broker refuses, or does not answer in the last round either: a stream that is
- * just electing its leader does not
+ * Asks leaders to step down until they are spread evenly, in at most ROUNDS rounds, or until
+ * `signal`.
+ * @returns a line for each leader that was asked
+ * @throws when the broker refuses a request, or does not answer in the last round (a stream does
+ * not answer during an election)
  */
 export async function balanceLeaders(
   link: NatsLink,
@@ -103,7 +110,11 @@ export async function balanceLeaders(
   }
 }
 
-/** @returns what was asked. @throws when the broker refuses */
+/**
+ * Asks one leader to step down.
+ * @returns a line that says so
+ * @throws when the broker refuses
+ */
 async function ask(link: NatsLink, { led, to }: Move): Promise<string> {
   const [, minor = 0] = (link.connection.info?.version ?? '').split('.').map(Number);
   const request = minor < PREFERRED_2_MINOR_MIN ? '' : JSON.stringify({ placement: { preferred: to } });

@@ -1,25 +1,25 @@
 import { JetStreamApiCodes, JetStreamApiError } from '@nats-io/jetstream';
 
 /**
- * Why streams, consumers or buckets cannot be made as wanted. `message` names the obstacle and the
+ * Streams, consumers or buckets cannot be made as wanted. `message` names the obstacle and the
  * remedy.
  */
 export class SetupError extends Error {
   override name = 'SetupError';
 }
 
-/** The broker has no storage for the bytes of a stream. */
+/** The broker has no storage left for a stream. */
 export class StorageError extends SetupError {
   override name = 'StorageError';
 }
 
-/** The server's error codes that setup has an explanation for. */
+/** Error codes of the server that setup handles. */
 export const API_CODES = {
   accountStorageExceeded: 10002,
   noSuitablePeers: 10005,
   serverStorageExceeded: 10047,
   subjectsOverlap: 10065,
-  /** Any reason; its text tells which. */
+  /** Any reason; the error's text tells which one. */
   streamCreate: 10049,
   consumerExists: 10100,
   consumerFilterNeeded: 10099,
@@ -28,11 +28,11 @@ export const API_CODES = {
 export const isApiError = (error: unknown, ...codes: readonly number[]): error is JetStreamApiError =>
   error instanceof JetStreamApiError && codes.includes(error.code);
 
-/** Whether the server says that a stream or consumer does not exist. */
+/** Whether an error says that a stream or consumer does not exist. */
 export const isMissing = (error: unknown): boolean =>
   isApiError(error, JetStreamApiCodes.StreamNotFound, JetStreamApiCodes.ConsumerNotFound);
 
-/** The server's answer, or undefined when the thing that was asked for does not exist. */
+/** Returns the server's answer, or undefined when the stream or consumer does not exist. */
 export async function orMissing<T>(question: Promise<T>): Promise<T | undefined> {
   try {
     return await question;
@@ -43,8 +43,8 @@ export async function orMissing<T>(question: Promise<T>): Promise<T | undefined>
 }
 
 /**
- * An error of the server on creating or changing `what`, in words for an operator where there are
- * some.
+ * Puts an error of the server on creating or changing `what` into words for an operator. Returns
+ * errors that it does not know unchanged.
  */
 export function explained(what: string, cause: unknown): unknown {
   if (

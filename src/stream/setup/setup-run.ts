@@ -1,9 +1,9 @@
 /**
- * One run of setup: look at everything, refuse what is impossible, and only then change anything.
- * Whether the storage is enough only the broker can say, when it makes a stream: where it refuses
- * one, setup takes back what it has done before. A change that would lose data is not made: the
- * operator decides. Only where two setups run at once may a stream that is deleted lose what it
- * took in the last moment.
+ * One run of setup. It looks at everything, refuses what is impossible, and only then changes
+ * anything. Whether there is enough storage is known only when the broker creates a stream. When
+ * the broker refuses one, setup undoes its earlier changes. Setup makes no change that would lose
+ * data: the operator must decide. One exception: when two setups run at once, a stream that is
+ * deleted may lose the frames that it took in the last moment.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import {
@@ -30,8 +30,7 @@ import {
 } from './setup-error.ts';
 
 /**
- * A stream as wanted. Only the fields named here are ours; the server keeps its defaults for the
- * others.
+ * A stream as wanted. Setup controls only the fields that are given; the server chooses the others.
  */
 export type WantedStream = {
   config: Partial<StreamConfig> & Pick<StreamConfig, 'name' | 'subjects' | 'max_bytes' | 'num_replicas'>;
@@ -40,28 +39,31 @@ export type WantedStream = {
 
 type Wanted = {
   streams: readonly WantedStream[];
-  /** `isKept`: its content is nowhere else, so beside streams that are there none is made. */
+  /**
+   * `isKept`: the bucket's content exists nowhere else. So setup makes no new one while streams
+   * exist.
+   */
   buckets: readonly { bucket: string; replicas: number; isKept: boolean }[];
-  /** Whether a stream of this name is one of the product's frame streams, wanted or not. */
+  /** Whether a stream of this name is one of sluice's frame streams, wanted or not. */
   isOurs(name: string): boolean;
-  /** Name of the consumer of each frame stream. */
+  /** Name of the consumer that each frame stream has. */
   consumer: string;
 };
 
 type StreamPlan = WantedStream & { current: StreamInfo | undefined; changes: FieldChange[] };
 
 /**
- * The `max_msg_size` of a *closed* stream: it refuses every frame, since a frame is larger. A
- * surplus stream is closed before it is deleted.
+ * Value of `max_msg_size` with which a stream is *closed*: it refuses every frame, because frames
+ * are larger. A surplus stream is closed before it is deleted.
  */
 const CLOSED_BYTES = 1;
-/** The bound of an open stream: none. */
+/** Value of `max_msg_size` for an open stream: no limit. */
 const OPEN_BYTES = -1;
 
 const ADD_TRIES = 10;
 const ADD_PAUSE_MS = 200;
 
-/** Fields of streams and consumers that the server never changes. */
+/** Fields of streams and consumers that the server refuses to change. */
 const FIXED = ['retention', 'storage', 'ack_policy'];
 
 function refuseFixed(what: string, changes: readonly FieldChange[]): void {
@@ -77,7 +79,7 @@ export class SetupRun {
   readonly #manager: JetStreamManager;
   readonly #wanted: Wanted;
   readonly #said: string[] = [];
-  /** Calls that take back the changes of streams so far, in their order. */
+  /** Functions that undo the changes made so far, in the order of the changes. */
   readonly #takeBack: (() => Promise<unknown>)[] = [];
 
   private constructor(link: NatsLink, manager: JetStreamManager, wanted: Wanted) {
@@ -90,7 +92,10 @@ export class SetupRun {
     return new SetupRun(link, await link.manager(), wanted);
   }
 
-  /** @returns a line for each change, in order */
+  /**
+   * Runs setup.
+   * @returns a line for each change, in order
+   */
   async apply(): Promise<string[]> {
     this.#refuseReplicas();
     const surplus = await this.#surplus();
@@ -101,13 +106,16 @@ export class SetupRun {
       await this.#retire(surplus);
       return found;
     });
-    // The buckets first: where a stream is, they have been.
+    // Buckets are made first: when a stream exists, setup concludes that its bucket has existed.
     for (const { bucket, replicas } of this.#wanted.buckets) await this.#makeBucket(bucket, replicas);
     await this.#makeAll(plans);
     return this.#said;
   }
 
-  /** An empty bucket of projects in place of one that was deleted would refuse every key. */
+  /**
+   * Refuses to replace a bucket that somebody deleted. An empty bucket of projects would refuse
+   * every key.
+   */
   async #refuseLostBuckets(): Promise<void> {
     for (const { bucket, isKept } of this.#wanted.buckets) {
       if (!isKept || (await orMissing(this.#manager.streams.info(`KV_${bucket}`)))) continue;
@@ -129,10 +137,10 @@ export class SetupRun {
   }
 
   /**
-   * When the last stream of an account is deleted, nats-server (2.15) removes the account's folders
-   * in the background, and cannot store a stream that is made meanwhile. So the creation is
-   * repeated.
-   * @throws what the server says
+   * Creates a stream or bucket, with repetitions. When the last stream of an account is deleted,
+   * nats-server (2.15) removes the account's folders in the background. Meanwhile it cannot create
+   * a stream.
+   * @throws the server's error
    */
   async #add(make: () => Promise<unknown>): Promise<void> {
     for (let tries = 1; ; tries++)
@@ -163,13 +171,16 @@ export class SetupRun {
     return { ...wanted, current, changes };
   }
 
-  /** Whether frames may be lost with a stream. */
+  /** Whether deleting the stream might lose frames. */
   async #holdsFrames(stream: string): Promise<boolean> {
     const { first, last } = await readBacklog(this.#manager, { stream, consumer: this.#wanted.consumer });
     return first <= last;
   }
 
-  /** Plans each stream. @throws SetupError when it cannot be, or loses frames */
+  /**
+   * Plans all streams.
+   * @throws SetupError when a stream cannot be made as wanted, or frames would be lost
+   */
   async #plans(surplus: readonly StreamInfo[]): Promise<StreamPlan[]> {
     const plans: StreamPlan[] = [];
     for (const wanted of this.#wanted.streams) plans.push(await this.#plan(wanted));
@@ -177,7 +188,7 @@ export class SetupRun {
     return plans;
   }
 
-  /** Frame streams of another number of shards. */
+  /** Frame streams that exist but belong to another number of shards. */
   #surplus(): Promise<StreamInfo[]> {
     const wanted = new Set(this.#wanted.streams.map(({ config }) => config.name));
     return streamInfos(this.#manager, (name) => this.#wanted.isOurs(name) && !wanted.has(name));
@@ -191,9 +202,9 @@ export class SetupRun {
   }
 
   /**
-   * Deletes streams that were empty a moment ago. A worker may still publish to them, so all are
-   * closed first, and all stay if one has taken a frame. A run that is killed here leaves streams
-   * closed. The next run opens or deletes them, whatever its number of shards.
+   * Deletes surplus streams, which were empty a moment ago. A worker may still publish to them. So
+   * all are closed first, and all stay if one of them has taken a frame. A run that is killed here
+   * leaves them closed. The next run opens or deletes them, for any number of shards.
    */
   async #retire(surplus: readonly StreamInfo[]): Promise<void> {
     const { consumers, streams } = this.#manager;
@@ -214,8 +225,9 @@ export class SetupRun {
   }
 
   /**
-   * Another setup that finds frames opens all streams, and this one may have taken some since. What
-   * it takes between this look and the deletion is lost: the broker deletes on no condition.
+   * Refuses to delete a stream that another setup has opened. A setup that finds frames opens all
+   * streams, and this one may have taken frames since. Frames that the stream takes between this
+   * check and the deletion are lost, because the broker has no conditional deletion.
    */
   async #refuseOpened(name: string): Promise<void> {
     const { config } = await this.#manager.streams.info(name);
@@ -223,25 +235,32 @@ export class SetupRun {
       throw new SetupError(`stream ${name}: another setup runs at the same time: run setup again`);
   }
 
-  /** When `work` fails, those of these streams that are there stay, so they must take frames. */
+  /**
+   * Runs `work`. When it fails, those streams that still exist must take frames, so they are
+   * opened.
+   */
   async #openIfFails<T>(names: readonly string[], work: () => Promise<T>): Promise<T> {
     try {
       return await work();
     } catch (error) {
-      // When one of them is gone, another setup is about to delete the others.
+      // If one of the streams is missing, another setup is about to delete the others.
       if (!isMissing(error)) await Promise.allSettled(names.map((name) => this.#open(name)));
       throw error;
     }
   }
 
-  /** Also when a run that was killed has closed it. */
+  /** Opens a stream that this run, or an earlier run that was killed, has closed. */
   async #open(name: string): Promise<void> {
     const { streams } = this.#manager;
     const { config } = await streams.info(name);
     if (config.max_msg_size === CLOSED_BYTES) await streams.update(name, { max_msg_size: OPEN_BYTES });
   }
 
-  /** @throws SetupError with the bytes wanted, and nothing is changed, when there is no room */
+  /**
+   * Makes all streams.
+   * @throws SetupError with the bytes needed when there is not enough storage; nothing is changed
+   * then
+   */
   async #makeAll(plans: readonly StreamPlan[]): Promise<void> {
     try {
       for (const plan of plans) await this.#make(plan);
@@ -258,7 +277,7 @@ export class SetupRun {
     }
   }
 
-  /** Takes back the creation of a stream, if nothing has come into it. */
+  /** Undoes the creation of a stream, unless the stream has taken a message. */
   async #deleteIfEmpty(name: string): Promise<void> {
     const { streams } = this.#manager;
     const { state } = await streams.info(name);
@@ -313,7 +332,7 @@ export class SetupRun {
       this.#said.push(`created bucket ${bucket}, replicas ${replicas}`);
       current = await this.#manager.streams.info(stream);
     }
-    // With rollups whoever may write one key may remove all others.
+    // Rollups are forbidden: they would let a client that may write one key remove all others.
     const wanted = { num_replicas: replicas, allow_rollup_hdrs: false };
     const changes = changesBetween(
       { ...current.config, allow_rollup_hdrs: current.config.allow_rollup_hdrs ?? false },

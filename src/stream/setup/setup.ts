@@ -11,11 +11,12 @@ import { SetupRun } from './setup-run.ts';
 
 /**
  * Creates or updates streams, consumers and buckets; safe to repeat.
- * `emptyBuckets`: also makes an empty bucket of projects or tokens in place of one that was
+ *
+ * `emptyBuckets`: also makes an empty bucket of projects or of tokens in place of one that was
  * deleted.
- * @returns one line for each change; none when everything was as it should be
- * @throws SetupError, before anything is changed, when something cannot be so or would lose data;
- * later only when another setup at the same time undoes what this one has done
+ * @returns one line for each change; none when everything was as wanted
+ * @throws SetupError, before anything is changed, when something is impossible or would lose data;
+ * after a change only when another setup at the same time undoes it
  */
 export async function setupTopology(
   link: NatsLink,
