@@ -1,4 +1,4 @@
-/** The operations by way of the management API of an ingest. */
+/** Management operations that ask the management API of an ingest. */
 import type { RecordedChange } from '../projects/audit-change.ts';
 import type { FiledDeadLetter, LetterPage, SequencePage } from './dead-letters/box.ts';
 import type { Replayed } from './dead-letters/replay.ts';
@@ -25,14 +25,16 @@ import type {
 } from './project-json.ts';
 import type { Usage, UsageByHour } from './usage.ts';
 
-/** Entries asked for at a time where all are wanted. */
+/** Entries in a page when a caller wants the whole list. */
 const PAGE = 1_000;
-/** Projects whose usage is asked for together. */
+/** Number of projects whose usage is requested at the same time. */
 const USAGES_TOGETHER = 10;
 
 type Problem = { status?: number; title?: string; detail?: string; errors?: FieldProblem[] };
 type Sent = { body?: object; revision?: number | undefined; headers?: Readonly<Record<string, string>> };
-/** A page begins behind `after`; filters of the list stand beside it. */
+/**
+ * Page of a list: at most `limit` entries behind `after`. Further fields are filters of the list.
+ */
 type Page = { after?: string | number | undefined; limit?: number | undefined } & Readonly<
   Record<string, string | number | undefined>
 >;
@@ -63,7 +65,7 @@ export class ApiOperations implements Operations {
   readonly #url: string;
   readonly #token: string | undefined;
 
-  /** `url` of the admin port, without a final slash. */
+  /** `url` is the URL of the admin port, without a final slash. */
   constructor(url: string, token: string | undefined) {
     this.#url = url;
     this.#token = token;
@@ -199,7 +201,7 @@ export class ApiOperations implements Operations {
   }
 
   async purgeDeadLetter({ id, sequence: revision }: FiledDeadLetter): Promise<void> {
-    // One that is gone, or was filed anew, is not there any more as it was read.
+    // A dead letter that was removed or filed anew since it was read needs no purge.
     await this.#ask('DELETE', `/dead-letters/${segment(id)}`, { revision }).catch((error: unknown) => {
       const isGone = error instanceof OperationError && ['unknown', 'conflict'].includes(error.kind);
       if (!isGone) throw error;
@@ -208,7 +210,7 @@ export class ApiOperations implements Operations {
 
   // ---- Requests ----
 
-  /** One page, or all pages one after the other. */
+  /** Fetches one page, or without `page` all pages one after the other. */
   async #list<T>(path: string, page: Page | undefined, nameOf: (one: T) => string | number): Promise<T[]> {
     const all: T[] = [];
     const { limit = page ? undefined : PAGE, ...rest } = page ?? {};
@@ -221,7 +223,10 @@ export class ApiOperations implements Operations {
     }
   }
 
-  /** @throws OperationError or InvalidError with what the API says */
+  /**
+   * Sends a request to the API.
+   * @throws OperationError or InvalidError with the message of the API
+   */
   async #ask(method: string, path: string, { body, revision, headers: own }: Sent = {}): Promise<Answer> {
     const headers = {
       ...own,
@@ -242,7 +247,7 @@ export class ApiOperations implements Operations {
     };
   }
 
-  /** @throws OperationError for what is no JSON, as a login page in between */
+  /** @throws OperationError when the answer is no JSON, such as the login page of a proxy */
   #parse(status: number, text: string): unknown {
     try {
       return text === '' ? undefined : JSON.parse(text);

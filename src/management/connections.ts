@@ -1,4 +1,7 @@
-/** The connections of a command or of the management API: made at the first use. */
+/**
+ * The connections of a command or of the management API to NATS and Redis. Each opens at its first
+ * use.
+ */
 
 import type { LimitRedis } from '../ingest/limit/redis.ts';
 import { systemClock } from '../lib/clock.ts';
@@ -6,7 +9,10 @@ import type { Log } from '../lib/log.ts';
 import { NatsLink, type NatsRole } from '../stream/nats.ts';
 import { OperationError, reasonOf } from './operation-error.ts';
 
-/** An operator, often far from Redis, waits longer than a request may. */
+/**
+ * Longest wait for a reply of Redis. An operator is often far from Redis, and may wait longer than
+ * a request to ingest.
+ */
 const REDIS_MS_MAX = 2_000;
 
 type ConnectionOptions = {
@@ -15,20 +21,23 @@ type ConnectionOptions = {
   natsCredsFile: string | undefined;
   redisPasswordFile?: string | undefined;
   tlsCaFile?: string | undefined;
-  /** Shown in the connection list of nats-server. */
+  /** Name of the connection in the connection list of nats-server. */
   name: string;
   role?: NatsRole;
   log: Log;
 };
 
-/** A password may have an @ in it, and PostgreSQL takes one in the query. */
+/**
+ * Hides the password in a URL. A password may contain an @. A PostgreSQL URL may also have its
+ * password in the query.
+ */
 export const withoutPassword = (url: string): string =>
   url.replace(/\/\/[^/?]*@/, '//…@').replace(/([?&]\w*(?:password|secret)\w*=)[^&]*/gi, '$1…');
 
 export class Connections {
   readonly #options: ConnectionOptions;
   #nats: Promise<NatsLink> | undefined;
-  /** Once it is there. */
+  /** The connection to NATS; undefined until it is open. */
   #link: NatsLink | undefined;
   #redis: Promise<LimitRedis> | undefined;
 
@@ -42,7 +51,7 @@ export class Connections {
     this.#nats ??= NatsLink.connect({ urls, credsFile, caFile, name, role, log });
     const where = `NATS cannot be reached at ${urls.map(withoutPassword).join(', ')} (SLUICE_NATS_URL)`;
     const link = await this.#nats.catch((error: unknown) => {
-      this.#nats = undefined; // the next one tries again
+      this.#nats = undefined; // the next call tries again
       throw new OperationError('unavailable', `${where}: ${reasonOf(error)}.`);
     });
     this.#link = link;
@@ -56,7 +65,7 @@ export class Connections {
     const where = `Redis cannot be reached at ${urls.map(withoutPassword).join(', ')} (SLUICE_REDIS_URL)`;
     this.#redis ??= this.#connectRedis();
     const redis = await this.#redis.catch((error: unknown) => {
-      this.#redis = undefined; // its files may be there next time
+      this.#redis = undefined; // the next call tries again, and may find the files
       throw new OperationError('unavailable', `${where}: ${reasonOf(error)}.`);
     });
     if (redis.available) return redis;
@@ -65,7 +74,8 @@ export class Connections {
 
   async #connectRedis(): Promise<LimitRedis> {
     const { redisUrls: urls, redisPasswordFile: passwordFile, tlsCaFile: caFile, log } = this.#options;
-    // Most commands, and the processor, need no Redis: ioredis takes a tenth of a second to load.
+    // ioredis takes a tenth of a second to load, and most commands and the processor need no Redis.
+    // So it is loaded at the first use.
     const { LimitRedis: Redis } = await import('../ingest/limit/redis.ts');
     const redis = new Redis({
       urls,
@@ -80,8 +90,9 @@ export class Connections {
   }
 
   /**
-   * Closes what was opened; a connection that failed has nothing to close. An attempt that is under
-   * way cannot be cancelled, and a broker that hangs keeps it for long: it is not waited for.
+   * Closes the open connections. An attempt to connect to NATS that is still under way cannot be
+   * cancelled, and may last long while the broker hangs. So `close` does not wait for the attempt;
+   * the connection is closed when the attempt succeeds.
    */
   async close(): Promise<void> {
     if (!this.#link)

@@ -1,6 +1,6 @@
 /**
- * Deletes a project: the record, then what was counted under its id, which the next project
- * of this id must not inherit.
+ * Deletes a project. The record is deleted first, then everything that was counted under the
+ * project's id: a later project with the same id must not inherit those counts.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { forgetUsage, readUsage } from '../ingest/limit/month-count.ts';
@@ -20,12 +20,13 @@ import { removeOutcomes } from '../projects/usage/outcome-day.ts';
 import type { Connections } from './connections.ts';
 import { OperationError, reasonOf } from './failure.ts';
 
-/** Every connected worker has seen a change of the registry after this. */
+/** Time after which every connected worker has seen a change of the registry. */
 const REGISTRY_MS = 1_000;
 
 type DeletionParts = { connections: Connections; log: Log; store: ProjectStore };
 
 /**
+ * Deletes a project and, unless `keepUsage` is set, its usage.
  * @param revision that the record must have
  * @returns the record as it was
  * @throws RevisionError; OperationError that says what is deleted and what is not; LeftoverDeleted
@@ -38,7 +39,7 @@ export async function deleteProject(
   const { connections, store } = parts;
   if (keepUsage) return store.delete(idOrAlias, revision);
   const found = await store.get(idOrAlias).catch((error: unknown) => {
-    // A record that cannot be read is there all the same, and its project may be in use.
+    // Any other error means that the record exists but cannot be read: its project may be in use.
     if (!(error instanceof UnknownNameError)) throw error;
     if (revision !== undefined) throw new RevisionError(error.message);
     return deleteLeftover(parts, idOrAlias, error);
@@ -53,12 +54,12 @@ export async function deleteProject(
   let unrecorded: UnrecordedError | undefined;
   const project = await store.delete(id, revision).catch((error: unknown) => {
     if (!(error instanceof UnrecordedError)) throw error;
-    unrecorded = error; // the record is gone, and its usage goes too
+    unrecorded = error; // the record is deleted, so its usage is deleted, too
     return found;
   });
   let isThereAgain = false;
   try {
-    // Requests that a worker let in before it knew are counted by then.
+    // After this wait, requests that a worker accepted before it saw the deletion are counted.
     await sleep(REGISTRY_MS + ANSWER_MS_MAX);
     isThereAgain = await isThere(store, id);
     if (!isThereAgain) await deleteUsage(parts, redis, { id, windows: windowsOf(project) });
@@ -78,7 +79,7 @@ export async function deleteProject(
 }
 
 /**
- * Whether a project has this id; aliases do not count.
+ * Tells whether a project has this id. A project that only has it as its alias does not count.
  * @throws RegistryError when the record cannot be read
  */
 const isThere = (store: ProjectStore, id: string): Promise<boolean> =>
@@ -91,8 +92,8 @@ const isThere = (store: ProjectStore, id: string): Promise<boolean> =>
   );
 
 /**
- * The record was deleted by an attempt that failed then. @throws the error of the search when there
- * is no usage either
+ * Deletes the usage that a failed deletion left behind after it had deleted the record.
+ * @throws LeftoverDeleted when there was usage, else `notFound`
  */
 async function deleteLeftover(parts: DeletionParts, id: string, notFound: UnknownNameError): Promise<never> {
   const redis = await parts.connections.redis().catch(() => {
@@ -102,7 +103,7 @@ async function deleteLeftover(parts: DeletionParts, id: string, notFound: Unknow
   throw isFound ? new LeftoverDeleted(id) : notFound;
 }
 
-/** No project of this id is left, and its usage is deleted by now. */
+/** Tells that no project of this id was left, and that its remaining usage is now deleted. */
 export class LeftoverDeleted extends Error {
   override name = 'LeftoverDeleted';
   readonly id: string;
@@ -113,16 +114,20 @@ export class LeftoverDeleted extends Error {
   }
 }
 
-/** The names of its rate windows, its own apart. */
+/**
+ * Names of the rate windows of the project's categories and keys. The project's own window is not
+ * among them.
+ */
 const windowsOf = (project: Project): string[] => [
   ...CATEGORIES,
   ...keysOf(project).map(({ key }) => keyWindow(key)),
 ];
 
 /**
- * The checkpoint goes first: who counts when Redis has nothing would begin from it. It goes once
- * more in the end, for a worker that wrote it meanwhile.
- * @returns whether there was any
+ * Deletes everything that was counted under an id. The checkpoint goes first, because a worker that
+ * finds no count in Redis resumes from the checkpoint. The checkpoint is removed again at the end,
+ * because a worker may have written it meanwhile.
+ * @returns whether there was any usage
  */
 async function deleteUsage(
   parts: DeletionParts,

@@ -1,4 +1,7 @@
-/** The operations on Redis and NATS themselves: for commands that reach them, and for the API. */
+/**
+ * Management operations that work on Redis and NATS directly. Commands that reach both use them,
+ * and so does the management API.
+ */
 
 import { readUse } from '../ingest/usage/key-use.ts';
 import { systemClock as clock } from '../lib/clock.ts';
@@ -58,14 +61,14 @@ import { type Usage, type UsageByHour, type UsageReader, usageByHour, usageOfAll
 /** Parts that the operations of all callers share. */
 export type ManagementParts = {
   connections: Connections;
-  /** Base of DSNs and heartbeat URLs. */
+  /** Base URL of DSNs and heartbeat URLs. */
   publicUrl: string;
   heartbeatPath: string;
   shards: number;
   log: Log;
 };
 
-/** Behind `after` in this order. */
+/** Returns the first `limit` entries for which `isBehind` holds. */
 function pageOf<T>(sorted: readonly T[], isBehind: (one: T) => boolean, { limit }: NamePage): T[] {
   return sorted.filter(isBehind).slice(0, limit);
 }
@@ -75,7 +78,7 @@ export class DirectOperations implements Operations {
   readonly #by: string;
   #store: Promise<ProjectStore> | undefined;
 
-  /** `by`: who makes the changes, for the audit. */
+  /** `by` is the name of the caller in the audit. */
   constructor(parts: ManagementParts, by: string) {
     this.#parts = parts;
     this.#by = by;
@@ -126,7 +129,7 @@ export class DirectOperations implements Operations {
     if (!found && presence !== 'there' && revision === undefined) {
       const made = await store.create(newRecord(wanted, clock.now())).catch(unlessTaken(id));
       if (made) return { ...(await this.#stored(store, made)), isNew: true };
-      found = await store.find(id).catch(unlessUnknown); // another caller was faster
+      found = await store.find(id).catch(unlessUnknown); // another caller created the project first
     }
     if (!found) throw new RevisionError(`There is no project ${id}.`);
     if (found.project.id !== id)
@@ -205,14 +208,17 @@ export class DirectOperations implements Operations {
     return keyJson(project, removed as unknown as ProjectKey, this.#parts.publicUrl);
   }
 
-  /** Also finds the history of a deleted project, by its id. */
+  /**
+   * Reads the history of a project, found by id or alias. A deleted project is found by its id
+   * alone.
+   */
   async history(idOrAlias: string, page?: SequencePage): Promise<RecordedChange[]> {
     const link = await this.#parts.connections.nats();
     const found = await (await this.#projects()).find(idOrAlias).catch(unlessUnknown);
     if (found) return readHistory(link, found.project.id, page);
     const changes = await readHistory(link, idOrAlias, page);
     if (changes.length > 0) return changes;
-    // The page may lie behind the last change.
+    // The page is also empty when it lies behind the last change of a deleted project.
     const [first] = await readHistory(link, idOrAlias, { limit: 1 });
     if (!first) throw new UnknownNameError(`There is no project ${idOrAlias}.`);
     return changes;
@@ -315,7 +321,10 @@ export class DirectOperations implements Operations {
     });
   }
 
-  /** Read once more for its revision; a change in between shows in both. */
+  /**
+   * Reads a stored project again to get its revision. If another caller changed the project in
+   * between, record and revision both show the change.
+   */
   async #stored(store: ProjectStore, { id }: Project): Promise<StoredProjectJson> {
     const { project, revision } = await store.find(id);
     return { project: this.#json(project), revision };

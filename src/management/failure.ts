@@ -1,4 +1,4 @@
-/** Why an operation of the management was not done, for the command line and the API alike. */
+/** Kinds of errors of the management operations, for the command line and the API alike. */
 import { UnrecordedError } from '../projects/audit-log.ts';
 import { isMissingBucket } from '../projects/bucket.ts';
 import { ConflictError, RegistryError, RevisionError, UnknownNameError } from '../projects/names.ts';
@@ -6,13 +6,15 @@ import { denialIn, type FailureKind, OperationError, reasonOf } from './operatio
 
 export { type FailureKind, OperationError, reasonOf } from './operation-error.ts';
 
-/** `field` is empty when it is the whole that is wrong. */
+/**
+ * Fault in one field of a request. `field` is empty when the fault concerns the request as a whole.
+ */
 export type FieldProblem = { field: string; detail: string };
 
 const problemText = ({ field, detail }: FieldProblem): string =>
   field === '' ? detail : `${field}: ${detail}`;
 
-/** A request that makes no sense, whatever the servers hold. */
+/** Error for a request that is wrong in itself, whatever is stored. */
 export class InvalidError extends Error {
   override name = 'InvalidError';
   readonly problems: readonly FieldProblem[];
@@ -24,12 +26,13 @@ export class InvalidError extends Error {
 }
 
 /**
- * `invalid`: the request makes no sense; `stale`: the record is not the one that was to be changed;
- * `unrecorded`: done, but the audit does not have it; `bug`: the code did not foresee it.
+ * Kind of an error. `invalid`: the request is wrong in itself; `stale`: the record does not have
+ * the expected revision; `unrecorded`: the change was made, but the audit has no record of it;
+ * `bug`: the code did not foresee the error.
  */
 export type Fault = FailureKind | 'invalid' | 'stale' | 'unrecorded' | 'bug';
 
-/** Errors of the broker's client while the broker is silent. */
+/** Names of the errors that the NATS client throws while the broker does not answer. */
 const SILENCE = /^(Timeout|NoResponders|Request|Connection|ClosedConnection|DrainingConnection)Error$/;
 
 const FAULTS: readonly (readonly [kind: new (...args: never[]) => Error, fault: Fault])[] = [
@@ -41,7 +44,7 @@ const FAULTS: readonly (readonly [kind: new (...args: never[]) => Error, fault: 
   [UnrecordedError, 'unrecorded'],
 ];
 
-/** The kind of fault that an error of an operation is. */
+/** Classifies an error of an operation. */
 export function faultOf(error: unknown): Fault {
   if (error instanceof OperationError) return error.kind;
   if (denialIn(error)) return 'failed';
@@ -49,7 +52,7 @@ export function faultOf(error: unknown): Fault {
   return FAULTS.find(([kind]) => error instanceof kind)?.[1] ?? 'bug';
 }
 
-/** The sentence of an error, for the caller of an operation. */
+/** Makes the sentence that tells the caller of an operation about its error. */
 export const sentenceOf = (error: unknown): string =>
   isMissingBucket(error) ? NOT_SET_UP : `${reasonOf(error)}.`;
 

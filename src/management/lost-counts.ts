@@ -11,9 +11,9 @@ import type { Connections } from './connections.ts';
 
 type LostCountsOptions = {
   link: NatsLink;
-  /** Made for each comparison: the processor needs Redis for nothing else. */
+  /** Opens the connections of one comparison. The processor needs Redis for nothing else. */
   connect: () => Connections;
-  /** Accepted envelopes of a month by project, as the sink counted them. */
+  /** Reads the sink's tally: the number of accepted envelopes of each project in a month. */
   tallies: (month: string) => Promise<ReadonlyMap<string, number>>;
   /** The frame streams. */
   streams: readonly string[];
@@ -21,35 +21,40 @@ type LostCountsOptions = {
   lookMs?: number;
 };
 
-/** Projects whose counts are raised in one go: Redis must answer all within its time-out. */
+/** Projects whose counts are raised at the same time. Redis must answer all within its time-out. */
 const BATCH = 100;
 
 /**
- * Raises the month's counts that Redis lost to what the sink's tally says. The processor runs it:
- * it alone has the sink.
+ * Restores counts of the month that Redis lost: raises them to the sink's tally. The processor runs
+ * this, because only the processor has the sink.
  *
- * A worker that finds counts or windows lost, or a count that is lower than one of its own, leaves
- * a note in the bucket of counters. While the note is there, each look raises every count of the
- * month that is lower than the tally. The tally has only requests that were counted, so a count
- * that is lower has lost some, and raising it to the tally is right at any moment, for any number
- * of processors. Nothing is ever lowered, and no count is made: a project without one goes on from
- * its checkpoint with its next request, which leaves a note again. The last look comes when the
- * streams have moved past what was in them some looks before; the note is removed then. Ids of
- * which a project was deleted this month are left out, since the tally has the requests of that
- * project, too.
+ * A worker leaves a note in the bucket of counters when it finds counts or windows lost, or a count
+ * in Redis that is lower than the worker's own. While the note exists, the processor looks again
+ * and again, and each look raises every count of the month that is lower than the tally.
+ *
+ * Raising a count to the tally is right at any moment, for any number of processors: the tally has
+ * only requests that were counted, so a lower count has lost some. A look never lowers a count, and
+ * never creates one. A project without a count resumes from its checkpoint at its next request, and
+ * the worker then leaves a note again.
+ *
+ * After LOSS_LOOKS_MIN looks, the processor remembers the last sequence of each stream. When all
+ * frames up to these sequences are done, it looks for the last time and removes the note.
+ *
+ * A look skips each id of which a project was deleted this month, because the tally also has the
+ * deleted project's requests.
  */
 export class LostCounts {
   readonly #options: LostCountsOptions;
   readonly #bucket: CheckpointBucket;
   readonly #timer: NodeJS.Timeout;
   #looking: Promise<void> | undefined;
-  /** The note that is worked on, and how often it was. */
+  /** The note that the looks work on. */
   #loss: NotedLoss | undefined;
   #looks = 0;
-  /** The last sequence of each stream after LOSS_LOOKS_MIN looks. */
+  /** The last sequence of each stream, remembered after LOSS_LOOKS_MIN looks. */
   #marks: ReadonlyMap<string, number> | undefined;
   #raised = 0;
-  /** Failures in a row: one in LOSS_LOOKS_MIN is logged. */
+  /** Failed looks in a row. Every LOSS_LOOKS_MIN failures, one is logged. */
   #failures = 0;
 
   constructor(options: LostCountsOptions) {
@@ -73,7 +78,7 @@ export class LostCounts {
     return [counter('sluice_counters_raised_total', help, [[{}, this.#raised]])];
   }
 
-  /** Never rejects: a failure is logged, and the next look tries again. */
+  /** Looks once. The promise never rejects: a failure is logged, and the next look tries again. */
   async look(): Promise<void> {
     if (!this.#options.link.connected) return;
     const loss = await this.#bucket.readLoss().catch(() => undefined);
@@ -104,7 +109,7 @@ export class LostCounts {
   }
 
   async #raiseAll(month: string): Promise<void> {
-    // The tally is read first, so that each deletion before it is known.
+    // The tally is read before the deletions, so that every deletion before the tally is known.
     const tallies = [...(await this.#options.tallies(month))];
     const deleted = await this.#bucket.deletedIds(month);
     const counts = tallies.filter(([projectId]) => !deleted.has(projectId));

@@ -1,12 +1,13 @@
 /**
- * Moves a project to another cell. For a while both serve it: its counts are there first, then its
- * record; then somebody sends its requests there; then the record is disabled here.
+ * Moves a project from this cell to another one, in four steps. The other cell gets the counts,
+ * then the record; from then on both cells serve the project. Then somebody redirects the project's
+ * requests to the other cell. Then the record is disabled in this cell.
  *
- * Meanwhile each cell is told again and again what the other one counted, so that the quota holds
- * for both together. Every step may be done again: a cell knows how much of a month's count came
- * from the other one (share-usage.lua), outcomes of another cell are a copy beside the own ones,
- * and the later of two hours of a key's last use stays. Frames that wait in this cell's streams are
- * stored here.
+ * While both cells serve the project, each cell is told again and again what the other has counted,
+ * so that the quota holds for both together. Every step may be repeated: a cell remembers how much
+ * of a month's count came from the other cell (share-usage.lua), keeps the other cell's outcomes as
+ * a copy beside its own, and keeps the later hour of a key's last use. This cell still stores the
+ * frames that wait in its streams.
  */
 import { readUsage, setUsage, shareUsage } from '../ingest/limit/month-count.ts';
 import type { LimitRedis } from '../ingest/limit/redis.ts';
@@ -48,7 +49,7 @@ export class ProjectMove {
   readonly #from: Cell;
   readonly #to: Cell;
   readonly project: Project;
-  /** What the cell that is left has, without what came from the other. */
+  /** Counts of this cell, without the counts that came from the other cell. */
   #counted: MonthCounts = new Map();
 
   private constructor(from: Cell, to: Cell, project: Project) {
@@ -58,7 +59,8 @@ export class ProjectMove {
   }
 
   /**
-   * Brings what was counted, then the record: from now on both cells serve the project.
+   * Copies the counts to the other cell, then the record. From then on both cells serve the
+   * project.
    * @throws OperationError when the other cell has a project of this id that no move brought;
    * RegistryError
    */
@@ -86,12 +88,15 @@ export class ProjectMove {
     return move;
   }
 
-  /** Whether requests are still answered by the cell that is left. */
+  /** Whether this cell still answers the project's requests. */
   get isServedHere(): boolean {
     return isOn(this.project);
   }
 
-  /** Tells each cell what the other counted since. @returns what the other one has by now */
+  /**
+   * Tells each cell what the other has counted since the last call.
+   * @returns the counts of both cells together
+   */
   async share(): Promise<MonthCounts> {
     const { id } = this.project;
     const there = await shareUsage(this.#to.redis, id, { cell: this.#from.cell, counts: this.#counted });
@@ -100,12 +105,15 @@ export class ProjectMove {
     return there;
   }
 
-  /** Counts, outcomes and uses of keys, as they are by now. @returns the counts of both together */
+  /**
+   * Copies the present counts, outcomes and last uses of keys to the other cell.
+   * @returns the counts of both cells together
+   */
   async carry(): Promise<MonthCounts> {
     const { id } = this.project;
     await this.#note();
     await this.share();
-    // Once more: it tells the other cell what was found here.
+    // The first call read this cell's counts; the second call tells them to the other cell.
     const counts = await this.share();
     for (const [month, count] of counts)
       await this.#to.checkpoints.write(this.#to.checkpoints.groupOf(id), month, new Map([[id, count]]));
@@ -114,19 +122,22 @@ export class ProjectMove {
     return counts;
   }
 
-  /** The cell that is left answers the project's requests no more. */
+  /** Disables the project in this cell, which then no longer accepts the project's requests. */
   async disableHere(): Promise<void> {
     await this.#from.store.set(this.project.id, (project) => ({ ...project, enabled: false }));
   }
 
-  /** Both cells know that they share counts of this month, before they do. */
+  /** Notes in both cells that they share counts of this month, before they begin to share them. */
   async #note(): Promise<void> {
     const { month } = await readUsage(this.#from.redis, this.project.id);
     await noteMove(this.#to.link, this.project.id, { cell: this.#from.cell, month });
     await noteMove(this.#from.link, this.project.id, { cell: this.#to.cell, month });
   }
 
-  /** Where Redis has no count of this month, it goes on from the checkpoint, as with a request. */
+  /**
+   * Sets this cell's count of the month to the checkpoint if Redis has no count, as a request
+   * would.
+   */
   async #countOn(): Promise<void> {
     const { id } = this.project;
     const { month, count } = await readUsage(this.#from.redis, id);

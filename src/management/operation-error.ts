@@ -1,12 +1,14 @@
-/** The error of an operation, and the sentence of any error. Which errors there are: failure.ts. */
+/**
+ * The error of a failed operation, and the sentence about any error. failure.ts lists all kinds.
+ */
 
 /**
- * `unknown`: there is nothing of that name; `conflict`: what is there forbids it; `unavailable`:
- * Redis or NATS is away; `failed`: anything else.
+ * Kind of a failure. `unknown`: nothing has this name; `conflict`: the present state forbids the
+ * operation; `unavailable`: Redis or NATS is away; `failed`: any other failure.
  */
 export type FailureKind = 'unknown' | 'conflict' | 'unavailable' | 'failed';
 
-/** The message is one sentence for the user. */
+/** Error of an operation. Its message is one sentence for the user. */
 export class OperationError extends Error {
   override name = 'OperationError';
   readonly kind: FailureKind;
@@ -17,16 +19,19 @@ export class OperationError extends Error {
   }
 }
 
-/** An error of the broker's client: what the user may not do, and where. */
+/** Error of the NATS client: which operation the user may not do, and on which subject. */
 type Denial = Error & { operation: 'publish' | 'subscription'; subject: string };
 
-/** The broker answers, and its user may not do this: waiting does not help. */
+/**
+ * Finds a denial in an error or in its causes. After a denial waiting does not help: the broker
+ * answers, but its user lacks the right.
+ */
 export function denialIn(error: unknown): Denial | undefined {
   if (!(error instanceof Error)) return undefined;
   return error.name === 'PermissionViolationError' ? (error as Denial) : denialIn(error.cause);
 }
 
-/** The sentence of an error, and of what lies beneath it, without the final full stop. */
+/** Makes a sentence of an error and its causes, without the final full stop. */
 export function reasonOf(error: unknown): string {
   const denial = denialIn(error);
   if (denial)

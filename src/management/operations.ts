@@ -1,7 +1,7 @@
 /**
  * Operations on projects, heartbeat tokens, usage and dead letters. The command line calls them,
- * and the management API serves them. direct.ts works on Redis and NATS; api-client.ts asks the
- * API of an ingest.
+ * and the management API serves them. direct.ts does them on Redis and NATS; api-client.ts asks the
+ * management API of an ingest.
  */
 import type { RecordedChange } from '../projects/audit-change.ts';
 import type { FiledDeadLetter, LetterPage, SequencePage } from './dead-letters/box.ts';
@@ -16,52 +16,60 @@ import type {
 } from './project-json.ts';
 import type { Usage, UsageByHour } from './usage.ts';
 
-/** The record of this revision, and no other, is to be changed; undefined: any. */
+/** Revision that the record must have to be changed; undefined: any revision. */
 export type Revision = { revision?: number | undefined };
 
 export type StoredProjectJson = { project: ProjectJson; revision: number };
 
-/** A key, and the revision of the record that it is in. */
+/** A key, and the revision of the record that contains the key. */
 export type StoredKeyJson = { key: KeyJson; revision: number };
 
-/** Whether a project that is put must be new, or must exist. */
+/** Whether the project of a put must be new, or must exist. */
 export type Presence = 'new' | 'there';
 
-/** The record as it was; its id alone when only the usage of an earlier project was left. */
+/** The deleted record, or the id alone when only the usage of an earlier project was left. */
 export type DeletedProject = ProjectJson | { id: string };
 
-/** At most `limit` behind the name `after`, in the order of the list. */
+/** Page of a list: at most `limit` entries behind the name `after`, in the order of the list. */
 export type NamePage = { after?: string | undefined; limit?: number | undefined };
 
-/** A page of the projects with this text in what people know them by. */
+/**
+ * Page of the projects that have the text `search` in their id, alias, name, tags, plan or key
+ * labels.
+ */
 export type ProjectPage = NamePage & { search?: string | undefined };
 
-/** `createdAt` is RFC 3339. */
+/** Heartbeat token. `createdAt` is RFC 3339. */
 export type HeartbeatJson = { token: string; url: string; createdAt: string };
 
-/** `bytes` is a sentence where the bytes are not all there. */
+/** A dead letter and its bytes. When bytes are missing, `bytes` is a sentence that says why. */
 export type DeadLetterDetail = { letter: FiledDeadLetter; bytes: Uint8Array | string };
 
-/** All throw OperationError, InvalidError, RegistryError or UnrecordedError. */
+/**
+ * The operations. Each may throw OperationError, InvalidError, RegistryError or UnrecordedError.
+ */
 export interface Operations {
   createProject(wanted: WantedProject): Promise<StoredProjectJson>;
-  /** Finds by id or alias; so do the operations below. */
+  /** Finds a project by its id or alias, as the operations below do. */
   getProject(idOrAlias: string): Promise<StoredProjectJson>;
-  /** Projects in the order of their ids, short ids first; all of them without a page. */
+  /** Lists projects in the order of their ids, short ids first; without `page` all projects. */
   listProjects(page?: ProjectPage): Promise<ProjectJson[]>;
   setProject(idOrAlias: string, changes: ProjectChanges, wanted?: Revision): Promise<StoredProjectJson>;
   /**
-   * Makes the project what is wanted, whether it is there or not. Where nothing is said of its keys
-   * and alias, they stay.
+   * Creates the project or replaces its record. A replaced record keeps its keys and its alias
+   * where `wanted` has none.
    */
   putProject(
     wanted: WantedProject & { id: string },
     expected?: Revision & { presence?: Presence | undefined },
   ): Promise<StoredProjectJson & { isNew: boolean }>;
-  /** `overlapMs`: how long the keys before stay valid; undefined: they are removed. */
+  /**
+   * Replaces the keys with a new one. The old keys stay valid for `overlapMs`; if undefined, they
+   * are removed.
+   */
   rotateKey(idOrAlias: string, overlapMs?: number, wanted?: Revision): Promise<StoredProjectJson>;
   deleteProject(idOrAlias: string, wanted: Revision & { keepUsage: boolean }): Promise<DeletedProject>;
-  /** With the hour of their last use. */
+  /** Lists the keys with the hour of their last use. */
   listKeys(idOrAlias: string): Promise<KeyJson[]>;
   addKey(idOrAlias: string, wanted: WantedKey, expected?: Revision): Promise<StoredKeyJson>;
   setKey(
@@ -69,22 +77,25 @@ export interface Operations {
     keyId: string,
     wanted: Revision & { changes: KeyChanges },
   ): Promise<StoredKeyJson>;
-  /** @returns it as it was */
+  /** @returns the removed key */
   removeKey(idOrAlias: string, keyId: string, wanted?: Revision): Promise<KeyJson>;
   history(idOrAlias: string, page?: SequencePage): Promise<RecordedChange[]>;
-  /** With what became of the requests of the last `hours`. */
+  /** Reads the month's usage, and the outcomes of the requests of the last `hours`. */
   usageOf(idOrAlias: string, hours: number): Promise<UsageByHour>;
   usageOfAll(): Promise<Usage[]>;
   createHeartbeat(): Promise<HeartbeatJson>;
-  /** A page in the order of the tokens; without one all, oldest first. */
+  /** Lists a page in the order of the tokens; without `page` all tokens, oldest first. */
   listHeartbeats(page?: NamePage): Promise<HeartbeatJson[]>;
   deleteHeartbeat(token: string): Promise<void>;
-  /** Oldest first; without a page all. */
+  /** Lists dead letters, oldest first; without `page` all of them. */
   listDeadLetters(page?: LetterPage): Promise<FiledDeadLetter[]>;
   findDeadLetter(id: string): Promise<FiledDeadLetter>;
   getDeadLetter(id: string): Promise<DeadLetterDetail>;
-  /** Sends it as it was read to the processor, removes it, and waits for what becomes of it. */
+  /**
+   * Sends the dead letter to the processor again and removes it. Then waits at most `waitMs` for
+   * the processor.
+   */
   replayDeadLetter(letter: FiledDeadLetter, waitMs?: number): Promise<Replayed>;
-  /** Removes it as it was read: what was filed again under its id since stays. */
+  /** Removes the dead letter that was read. A newer dead letter with the same id stays. */
   purgeDeadLetter(letter: FiledDeadLetter): Promise<void>;
 }

@@ -1,4 +1,7 @@
-/** A project's record as the command line, its file and the API take it and show it. Pure. */
+/**
+ * A project's record in the form that the command line, its project file and the API accept and
+ * show. Pure.
+ */
 import { isDeepStrictEqual } from 'node:util';
 import { z } from 'zod';
 import { originPatternProblem } from '../ingest/filter/inbound.ts';
@@ -18,15 +21,19 @@ import {
 import type { NewProject } from '../projects/project-store.ts';
 import { type FieldProblem, InvalidError } from './failure.ts';
 
-/** Origin patterns of one project: every request of a browser is held against each. */
+/**
+ * Largest number of origin patterns of a project. Each browser request is compared with all of
+ * them.
+ */
 const ALLOWED_ORIGINS_MAX = 100;
 
-/** `lastUsed` is the hour, RFC 3339, where the question was for keys. */
+/** Key of a project. `lastUsed` is an hour (RFC 3339); only lists of keys have it. */
 export type KeyJson = ProjectKey & { id: string; dsn: string; lastUsed?: string };
 
 /**
- * `key` and `dsn` are of the first valid key, and absent while there is none. `revision` is that of
- * the record, in lists, where no ETag says it.
+ * Project as it is shown. `key` and `dsn` belong to the first valid key, and are absent while there
+ * is none. `revision` is the record's revision; only lists have it, because a single project has an
+ * ETag instead.
  */
 export type ProjectJson = Omit<Project, 'key' | 'keys' | 'enabled'> & {
   revision?: number;
@@ -36,19 +43,22 @@ export type ProjectJson = Omit<Project, 'key' | 'keys' | 'enabled'> & {
   keys: KeyJson[];
 };
 
-/** Fields of a new project that its creator left out. */
+/** Defaults for fields that the creator of a project left out. */
 const PROJECT_DEFAULTS = { overage: false, filters: [...FILTER_NAMES], allowedOrigins: [] };
 
 const { shape } = projectSchema;
 
 const revisionSchema = z.int().min(0).max(Number.MAX_SAFE_INTEGER);
 
-/** A key of a list; what is printed of one may be sent back. */
+/** Key in a project's list of keys. The schema also accepts a key as it was printed. */
 const listedKeySchema = projectKeySchema
   .extend({ enabled: z.boolean().default(true), id: z.string().optional(), dsn: z.string().optional() })
   .transform(({ id: _id, dsn: _dsn, ...key }): ProjectKey => key);
 
-/** A project to be made; what is printed may be sent back, and its DSN and revision say nothing. */
+/**
+ * Project to be made. The schema also accepts a project as it was printed, and ignores its DSN and
+ * revision.
+ */
 export const newProjectSchema = projectSchema.extend({
   id: shape.id.optional(),
   enabled: z.boolean().optional(),
@@ -61,12 +71,15 @@ export const newProjectSchema = projectSchema.extend({
   revision: revisionSchema.optional(),
 });
 
-/** A project to be made; what is left open has a default or is minted. */
+/** Project to be made, as a caller gives it. Missing fields get a default or are minted. */
 export type WantedProject = z.input<typeof newProjectSchema>;
-/** With its defaults. */
+/** Project to be made, with its defaults. */
 type DeclaredProject = z.output<typeof newProjectSchema>;
 
-/** As RFC 7396 has it: null clears a field, and a limit of a category. */
+/**
+ * Changes of a project as a merge patch (RFC 7396): null removes a field, or the limit of a
+ * category.
+ */
 export const patchSchema = projectSchema
   .omit({ id: true, keys: true })
   .partial()
@@ -83,7 +96,7 @@ export const patchSchema = projectSchema
   });
 export type ProjectChanges = z.infer<typeof patchSchema>;
 
-/** A key to be added; minted and enabled where nothing is said. */
+/** Key to be added. A missing `key` is minted, and a missing `enabled` means true. */
 export const newKeySchema = projectKeySchema.partial();
 export type WantedKey = z.infer<typeof newKeySchema>;
 
@@ -95,7 +108,7 @@ export const keyPatchSchema = projectKeySchema.omit({ key: true }).partial().ext
 });
 export type KeyChanges = z.infer<typeof keyPatchSchema>;
 
-/** `http://KEY@host:port/<numeric id or alias>` */
+/** Makes a DSN: `http://KEY@host:port/<numeric id or alias>` */
 const dsnOf = ({ id, alias }: Project, key: string, publicUrl: string): string =>
   `${publicUrl.replace('://', `://${key}@`)}/${alias ?? id}`;
 
@@ -105,7 +118,10 @@ export const keyJson = (project: Project, key: ProjectKey, publicUrl: string): K
   dsn: dsnOf(project, key.key, publicUrl),
 });
 
-/** A project as commands and the API show it. @param of `now`: Unix ms */
+/**
+ * Makes the JSON of a project that commands and the API show.
+ * @param of `now`: Unix ms
+ */
 export function projectJson(project: Project, of: { publicUrl: string; now: number }): ProjectJson {
   const { publicUrl, now } = of;
   const key = firstKey(project, now)?.key;
@@ -132,7 +148,10 @@ export function projectJson(project: Project, of: { publicUrl: string; now: numb
 
 type Recordable = Omit<Project, 'enabled'> & { enabled?: boolean | undefined };
 
-/** In one form, however it was written: what its absence says too is not in it. */
+/**
+ * Brings a record into one form, however it was written. Fields that mean the same as their absence
+ * are left out.
+ */
 function canonical(given: Recordable, now: number): Project {
   const { enabled, rateLimits = {}, tags = [], scrub = [], scrubKeys = [], fillIp, ...project } = given;
   const record: Project = {
@@ -147,7 +166,7 @@ function canonical(given: Recordable, now: number): Project {
   return withKeys(record, keysOf(record), now);
 }
 
-/** The record that was printed, in its canonical form. */
+/** Turns a printed project back into its record, in canonical form. */
 export function recordOf({ dsn: _, revision: _r, key, keys, ...fields }: ProjectJson, now: number): Project {
   const own = keys.map(({ id: _id, dsn: _dsn, ...one }): ProjectKey => one);
   return canonical({ ...fields, key: key ?? `${own[0]?.key}`, keys: own }, now);
@@ -164,7 +183,7 @@ const KINDS: Readonly<Record<string, string>> = {
 };
 const UNITS: Readonly<Record<string, string>> = { string: ' characters', array: ' entries' };
 
-/** Tells the fault of a value, where its schema does not, in words of this program. */
+/** Describes the fault of a value in words of this program, where the schema itself does not. */
 export const inOurWords: z.core.$ZodErrorMap = (issue) => {
   if (issue.code === 'invalid_type')
     return issue.input === undefined
@@ -178,7 +197,7 @@ export const inOurWords: z.core.$ZodErrorMap = (issue) => {
   return undefined;
 };
 
-/** One problem for each field that is wrong; an unknown field is named by itself. */
+/** Makes one problem for each wrong field, unknown fields included. */
 export const fieldProblems = (error: z.ZodError): FieldProblem[] =>
   error.issues.flatMap((issue) =>
     issue.code === 'unrecognized_keys'
@@ -188,7 +207,7 @@ export const fieldProblems = (error: z.ZodError): FieldProblem[] =>
 
 type Fields = Pick<WantedProject, 'id' | 'alias' | 'key' | 'keys' | 'allowedOrigins' | 'scrub' | 'fillIp'>;
 
-/** Contradictions between fields that fit the schema one by one. */
+/** Finds contradictions between fields that are valid one by one. */
 export function recordProblems(fields: Fields): FieldProblem[] {
   const { id, alias, key, keys, allowedOrigins = [], scrub = [], fillIp } = fields;
   const origins = allowedOrigins.flatMap((pattern) => originPatternProblem(pattern) ?? []);
@@ -207,8 +226,8 @@ export function recordProblems(fields: Fields): FieldProblem[] {
 }
 
 /**
- * Parses a project by a schema, and checks its fields together. @throws InvalidError naming each
- * wrong field
+ * Parses a project by a schema, and checks that its fields fit together.
+ * @throws InvalidError naming each wrong field
  */
 function checkedBy<Schema extends z.ZodType<Fields>>(schema: Schema, project: Fields): z.output<Schema> {
   const parsed = schema.safeParse(project, { error: inOurWords });
@@ -224,11 +243,14 @@ export function checked(project: Project): Project {
   return project;
 }
 
-/** With its defaults. @throws InvalidError naming each wrong field */
+/**
+ * Checks a project to be made, and adds its defaults.
+ * @throws InvalidError naming each wrong field
+ */
 export const checkedWanted = (wanted: WantedProject): DeclaredProject => checkedBy(newProjectSchema, wanted);
 
 /**
- * A project to be made. Id, alias and key are minted where nothing is said.
+ * Makes the record of a new project. The store mints a missing id, alias or key.
  * @throws InvalidError naming each wrong field
  */
 export function newRecord(wanted: WantedProject, now: number): NewProject {
@@ -238,9 +260,8 @@ export function newRecord(wanted: WantedProject, now: number): NewProject {
 }
 
 /**
- * The record that is there as it is wanted. Alias and keys stay where nothing is said of them. A
- * `key` that is one of those that are there changes nothing. Another one takes the place of the
- * first valid one.
+ * Makes the record that replaces `before`. Alias and keys stay where `wanted` has none. A `key`
+ * that `before` has already changes nothing; any other `key` replaces the first valid key.
  */
 export function wantedRecord(before: Project, wanted: DeclaredProject, now: number): Project {
   const { dsn: _, revision: _r, key, keys, alias = before.alias, ...fields } = wanted;
@@ -251,7 +272,7 @@ export function wantedRecord(before: Project, wanted: DeclaredProject, now: numb
   return replaceKey(record, key, now);
 }
 
-/** The fields in which two records differ, whatever form they were written in. */
+/** Lists the fields in which two records differ, after both are brought into the same form. */
 export function differences(one: Project, other: Project, now: number): (keyof Project)[] {
   const [before, after] = [canonical(one, now), canonical(other, now)];
   const names = Object.keys({ ...after, ...before }) as (keyof Project)[];
@@ -276,7 +297,10 @@ export function changedKey(before: ProjectKey, changes: KeyChanges): ProjectKey 
   ) as ProjectKey;
 }
 
-/** Whether a text is in what people know a project by; letter case counts for nothing. */
+/**
+ * Whether a text occurs in a project's id, alias, name, tags, plan or key labels, in any letter
+ * case.
+ */
 export function matchesText(project: Omit<Project, 'key' | 'enabled'>, text: string): boolean {
   const { id, alias = '', name = '', tags = [], plan, keys = [] } = project;
   const labels = keys.map(({ label = '' }) => label);

@@ -6,7 +6,7 @@ import { type HourOfOutcomes, readOutcomes } from '../projects/usage/outcome-day
 import type { Connections } from './connections.ts';
 import { OperationError, reasonOf } from './failure.ts';
 
-/** `month` is `YYYY-MM`; `percent` is absent without a quota. */
+/** Usage of a project in a month. `month` is `YYYY-MM`; `percent` is absent without a quota. */
 export type Usage = {
   id: string;
   month: string;
@@ -17,10 +17,12 @@ export type Usage = {
 };
 export type UsageByHour = Usage & { hours: HourOfOutcomes[] };
 
-/** Projects asked about in one go: they must all be answered within the time-out of Redis. */
+/** Projects that Redis is asked about at the same time. It must answer all within its time-out. */
 const BATCH = 100;
 
-/** As the answers of ingest say it: rounded down, and 100 of no quota at all. */
+/**
+ * Percentage of the quota, rounded down as in ingest's answers to clients; 100 for a quota of 0.
+ */
 const percentOf = (current: number, quota: number): number =>
   quota === 0 ? 100 : Math.floor((100 * current) / quota);
 
@@ -28,7 +30,8 @@ const percentOf = (current: number, quota: number): number =>
 export type UsageReader = { connections: Connections; checkpoints: CheckpointBucket };
 
 /**
- * The counter of this month; where Redis has none, the checkpoint from which counting would resume.
+ * Reads the count of this month from Redis. If Redis has none, returns the checkpoint from which
+ * counting would resume.
  */
 export async function usageOf(reader: UsageReader, project: Project): Promise<Usage> {
   const redis = await reader.connections.redis();

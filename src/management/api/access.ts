@@ -1,12 +1,15 @@
 /**
- * Who may see the page and use the management API.
+ * Access to the page and to the management API.
  *
- * With a token: its label is the name in the audit. Without a token setting only a port that is
- * bound to loopback is open, and then to the programs of this machine alone. A browser is such a
- * program, and runs the scripts of strangers: a page that a stranger's name was pointed at this
- * address for shows that name as Host, and a request across sites shows its Origin. Both are
- * refused, also with a token, which such a page may ask its reader for. A Host that is an address
- * was pointed at by nobody.
+ * When a token is set, callers must send a token. The label of the token is the caller's name in
+ * the audit. When no token is set, only an admin port bound to loopback answers, so only programs
+ * of this machine reach it.
+ *
+ * A browser is such a program, and it runs scripts of foreign sites. A foreign site can point its
+ * own domain name at this address: the browser then sends that name as Host. A script of a foreign
+ * site can also send a request here: the browser then sends that site as Origin. Both requests are
+ * refused, even with a token, because such a site may ask its reader for the token. A Host that is
+ * an IP address is allowed: a foreign site cannot point an address elsewhere.
  */
 import type { IncomingMessage } from 'node:http';
 import { isIP } from 'node:net';
@@ -16,12 +19,12 @@ import type { AdminTokens, Holder } from './tokens.ts';
 type AccessParts = {
   /** Address that the admin port is bound to. */
   host: string;
-  /** Further names that the port is reached by. */
+  /** Further names by which clients reach the port. */
   names: readonly string[];
   tokens: AdminTokens;
 };
 
-/** In the audit, for the programs of this machine. */
+/** Name in the audit of a caller without a token, a program of this machine. */
 const LOOPBACK = 'loopback';
 
 const isLoopback = (host: string): boolean =>
@@ -46,7 +49,11 @@ function refuseFarHost(req: IncomingMessage): void {
   );
 }
 
-/** Only browsers send an Origin, and always with a request that changes something. */
+/**
+ * Refuses a request from a page of another site. Only browsers send an Origin, and they always send
+ * it with a request that changes something.
+ * @throws ProblemError
+ */
 export function refuseForeignOrigin({ headers }: IncomingMessage): void {
   const { origin, host } = headers;
   if (origin === undefined) return;
@@ -65,14 +72,20 @@ export class Access {
     this.#isLocal = isLoopback(host);
   }
 
-  /** @returns who asks. @throws ProblemError */
+  /**
+   * Checks a request to the management API.
+   * @returns the caller
+   * @throws ProblemError
+   */
   ofApi(req: IncomingMessage): Holder {
     if (this.#tokens.isSet) return this.#byToken(req);
     return this.#open(req);
   }
 
   /**
-   * The figures of the page need no token where the port is bound to loopback. @throws ProblemError
+   * Checks a request for the page's numbers, which needs no token while the port is bound to
+   * loopback.
+   * @throws ProblemError
    */
   ofPage(req: IncomingMessage): void {
     const isNear = this.#isLocal && isLoopback(nameOf(req));
@@ -80,7 +93,11 @@ export class Access {
     else this.#open(req);
   }
 
-  /** The page itself holds no figure; it asks for the token. @throws ProblemError */
+  /**
+   * Checks a request for the page itself. The page has no numbers in it, and asks its reader for
+   * the token.
+   * @throws ProblemError
+   */
   ofShell(req: IncomingMessage): void {
     if (this.#tokens.isSet) this.#refuseForeignHost(req);
     else this.#open(req);

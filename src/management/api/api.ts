@@ -1,4 +1,7 @@
-/** The management API of the admin port: from a request to an operation, and back. */
+/**
+ * The management API of the admin port: turns a request into an operation, and its result into an
+ * answer.
+ */
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import type { z } from 'zod';
@@ -38,7 +41,7 @@ function namedOnce(query: URLSearchParams): Record<string, string> {
 
 type ApiParts = { access: Access; management: ManagementParts; log: Log };
 
-/** Makes the API of an admin port, whose access it shares. */
+/** Prepares the management API; the admin port then completes it with its own access rules. */
 export const managementApi =
   (management: ManagementParts, log: Log) =>
   (access: Access): ManagementApi =>
@@ -51,7 +54,10 @@ export class ManagementApi {
     this.#parts = parts;
   }
 
-  /** @throws ProblemError, and nothing else */
+  /**
+   * Answers a request.
+   * @throws ProblemError, and no other error
+   */
   async answer(req: IncomingMessage, url: URL): Promise<Answer> {
     try {
       return await this.#answer(req, url);

@@ -1,7 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import { ProblemError } from './problem.ts';
 
-/** A project with a hundred keys and origins takes some 100 KiB. */
+/** Largest body of a request. A project with a hundred keys and origins takes about 100 KiB. */
 const API_BODY_BYTES_MAX = 256 * 1024;
 const JSON_TYPE = /^application\/(json|merge-patch\+json)\s*(;|$)/i;
 
@@ -20,15 +20,19 @@ async function bytesOf(req: IncomingMessage): Promise<Buffer> {
 }
 
 /**
- * A page of another site can make a browser send a request to this machine. With this media type,
- * or with a token, the browser asks first. So one of them is demanded, also with an empty body.
+ * Tells whether a request has the JSON media type or, without any media type, a token. Each of the
+ * two makes a browser ask this port before it sends the request of another site's page. A request
+ * with an empty body needs one of them, too, since another site's page could send it here.
  */
 function isTyped({ headers }: IncomingMessage): boolean {
   const type = headers['content-type'];
   return type === undefined ? headers.authorization !== undefined : JSON_TYPE.test(type);
 }
 
-/** The JSON of a request; `{}` of an empty body. @throws ProblemError */
+/**
+ * Reads the JSON body of a request; an empty body counts as `{}`.
+ * @throws ProblemError
+ */
 export async function readJson(req: IncomingMessage): Promise<unknown> {
   if (!isTyped(req))
     throw new ProblemError('media', 'Send Content-Type: application/json.', {

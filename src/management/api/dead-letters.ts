@@ -1,4 +1,7 @@
-/** The tag of a dead letter is its sequence, which changes when the processor files it anew. */
+/**
+ * Dead letters in the management API. The ETag of a dead letter is its sequence, which changes when
+ * the processor files the dead letter anew.
+ */
 import { z } from 'zod';
 import type { FiledDeadLetter } from '../dead-letters/box.ts';
 import { letterJson } from '../dead-letters/letter-json.ts';
@@ -7,7 +10,7 @@ import { integerIn, noQuery, pageAnswer, sequencePage } from './page.ts';
 import { ProblemError } from './problem.ts';
 
 const FILTER_CHARS_MAX = 200;
-/** How long an answer may wait for the processor. */
+/** Longest time that the answer to a replay waits for the processor. */
 const WAIT_SECONDS_MAX = 60;
 
 const text = z.string().min(1).max(FILTER_CHARS_MAX).optional();
@@ -27,7 +30,10 @@ export const deadLetter = operation({ query: noQuery }, async ({ operations, pat
   return { json: letterJson(detail), headers: tagged(detail.letter.sequence) };
 });
 
-/** @throws ProblemError when another one than that of the tag is there */
+/**
+ * Finds the dead letter of a request.
+ * @throws ProblemError when its sequence is not the one in If-Match
+ */
 async function matching({ operations, path, ifMatch }: Asked<unknown, unknown>): Promise<FiledDeadLetter> {
   const letter = await operations.findDeadLetter(`${path.id}`);
   const wanted = revisionOf(ifMatch);

@@ -1,4 +1,7 @@
-/** The keys of a project. They are in its record, so their tag is the project's. */
+/**
+ * The keys of a project in the management API. A key is stored in the project's record, so its ETag
+ * is the record's.
+ */
 import { keyPatchSchema, newKeySchema } from '../project-json.ts';
 import { operation, revisionOf, tagged } from './operation.ts';
 import { noQuery } from './page.ts';

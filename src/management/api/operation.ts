@@ -1,9 +1,12 @@
-/** One operation of the API: what it takes and what it does. */
+/** An operation of the management API: its parameters and its action. */
 import type { z } from 'zod';
 import type { DirectOperations } from '../direct.ts';
 import { ProblemError } from './problem.ts';
 
-/** `path` are the names in the path, `ifMatch` and `ifNoneMatch` the headers as they came. */
+/**
+ * Request to an operation. `path` has the names in the path; `ifMatch` and `ifNoneMatch` are the
+ * headers as they came.
+ */
 export type Asked<Query, Body> = {
   operations: DirectOperations;
   path: Readonly<Record<string, string>>;
@@ -13,17 +16,17 @@ export type Asked<Query, Body> = {
   ifNoneMatch: string | undefined;
 };
 
-/** 200 unless it says otherwise; without `json` there is no body. */
+/** Answer of an operation: status 200 unless `status` is set, and no body without `json`. */
 export type Answer = { status?: number; json?: unknown; headers?: Readonly<Record<string, string>> };
 
 export type Operation = {
   query: z.ZodType;
-  /** Undefined: a request with a body makes no difference. */
+  /** Schema of the body; if undefined, a body is ignored. */
   body: z.ZodType | undefined;
   run(asked: Asked<unknown, unknown>): Promise<Answer>;
 };
 
-/** Keeps the types of query and body together with what runs on them. */
+/** Makes an operation, and gives `run` the types that the schemas parse. */
 export function operation<Query, Body = undefined>(
   schemas: { query: z.ZodType<Query>; body?: z.ZodType<Body> },
   run: (asked: Asked<Query, Body>) => Promise<Answer>,
@@ -32,9 +35,9 @@ export function operation<Query, Body = undefined>(
 }
 
 /**
- * The revision that If-Match names; undefined for `*` and without the header. What is no strong
- * tag of ours matches nothing.
- * @throws ProblemError
+ * Reads the revision in an If-Match header.
+ * @returns undefined for `*` and without the header
+ * @throws ProblemError when the header is not a strong tag of this API, since no record matches it
  */
 export function revisionOf(ifMatch: string | undefined): number | undefined {
   if (ifMatch === undefined || ifMatch.trim() === '*') return undefined;

@@ -1,4 +1,4 @@
-/** Lists in pages: `limit` entries behind `after`. */
+/** Pages of lists: at most `limit` entries behind `after`. */
 import { z } from 'zod';
 
 const LIMIT_DEFAULT = 100;
@@ -15,15 +15,18 @@ export const integerIn = (min: number, max: number) => {
 
 const limit = integerIn(1, LIMIT_MAX).default(LIMIT_DEFAULT);
 export const noQuery = z.strictObject({});
-/** Behind a name. */
+/** Query for a page of a list that is ordered by name; `after` is a name. */
 export const namePage = z.strictObject({ limit, after: z.string().min(1).optional() });
-/** Behind a sequence. */
+/** Query for a page of a list that is ordered by sequence; `after` is a sequence. */
 export const sequencePage = z.strictObject({
   limit,
   after: integerIn(0, Number.MAX_SAFE_INTEGER).default(0),
 });
 
-/** A page of a list; `Link` leads to the next one while there may be one (RFC 8288). */
+/**
+ * Makes the answer with a page of a list. After a full page there may be more entries, so the
+ * answer has a `Link` to the next page (RFC 8288).
+ */
 export function pageAnswer<T>(
   list: { path: string; limit: number; nameOf(one: T): string | number; query?: object },
   found: readonly T[],

@@ -23,7 +23,7 @@ export const PROBLEM_TYPE = 'application/problem+json';
 
 type Extras = { errors?: readonly FieldProblem[]; headers?: Readonly<Record<string, string>> };
 
-/** Thrown where a request is refused; the message is the detail. */
+/** Error that refuses a request. Its message is the `detail` of the answer. */
 export class ProblemError extends Error {
   override name = 'ProblemError';
   readonly status: number;

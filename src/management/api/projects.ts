@@ -6,7 +6,7 @@ import { type Answer, operation, revisionOf, tagged } from './operation.ts';
 import { integerIn, namePage, noQuery, pageAnswer, sequencePage } from './page.ts';
 
 const HOURS_DEFAULT = 24;
-/** A thousand years and more: as much as the command line takes. */
+/** Longest overlap of a key rotation: 99,999 weeks, as on the command line. */
 const OVERLAP_SECONDS_MAX = 99_999 * 7 * 86_400;
 
 const SEARCH_CHARS_MAX = 100;
@@ -39,7 +39,10 @@ export const project = operation({ query: noQuery }, async ({ operations, path }
   answerOf(await operations.getProject(`${path.id}`)),
 );
 
-/** Twice the same request leaves what the first one left, and no second record in the audit. */
+/**
+ * Creates or replaces a project. The same request sent again changes nothing, and adds no second
+ * record to the audit.
+ */
 export const putProject = operation(
   { query: noQuery, body: newProjectSchema },
   async ({ operations, path, body: wanted, ifMatch, ifNoneMatch }) => {

@@ -1,6 +1,6 @@
 /**
- * The resources of the management API, a row for each path and an operation for each method
- * (docs/openapi-admin.yaml describes them).
+ * The paths of the management API, with an operation for each method (docs/openapi-admin.yaml
+ * describes them).
  */
 import { deadLetter, deadLetters, purgeLetter, replayLetter } from './dead-letters.ts';
 import { createHeartbeat, deleteHeartbeat, heartbeats } from './heartbeats.ts';
@@ -20,7 +20,7 @@ import {
 
 export type Route = { path: string; methods: Readonly<Record<string, Operation>> };
 
-/** A segment in braces is a name, which has only these signs. */
+/** Pattern of a name in a path. It replaces each segment in braces. */
 const NAME = '([A-Za-z0-9_-]{1,64})';
 
 const ROUTES: readonly Route[] = [
@@ -49,7 +49,7 @@ const compiled = ROUTES.map((route) => {
   return { route, names, pattern: new RegExp(`^${route.path.replaceAll(/\{\w+\}/g, NAME)}$`) };
 });
 
-/** The row of a path, and the names in it. */
+/** Finds the row of a path, and the names in the path. */
 export function findRoute(path: string): { route: Route; names: Record<string, string> } | undefined {
   for (const { route, names, pattern } of compiled) {
     const found = pattern.exec(path);

@@ -1,6 +1,6 @@
 /**
- * The admin port: health, readiness, metrics, a page and, of ingest, the management API, for
- * operators and probes. It is off the hot path, so node:http serves it.
+ * The admin port for operators and probes: health, readiness, metrics, a page and, in ingest, the
+ * management API. The port is off the hot path, so node:http serves it.
  */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
@@ -13,12 +13,12 @@ import type { ManagementApi } from './api.ts';
 import { PROBLEM_TYPE, ProblemError } from './problem.ts';
 import type { AdminTokens } from './tokens.ts';
 
-/** Counts since the process started. The page polls them and computes rates from two answers. */
+/** Counts since the process started. The page polls them, and computes rates from two answers. */
 export type AdminStats = {
   role: 'ingest' | 'processor';
   readiness: { status: string; checks: Record<string, string> };
   metrics: MetricsSnapshot;
-  /** The busiest projects; ingest alone knows them. */
+  /** The busiest projects; only ingest knows them. */
   projects?: readonly object[];
 };
 
@@ -31,17 +31,20 @@ type AdminPages = {
 
 type AdminOptions = {
   host: string;
-  /** Further names that the port is reached by. */
+  /** Further names by which clients reach the port. */
   names?: readonly string[];
   port: number;
   pages: AdminPages;
   tokens: AdminTokens;
   log: Log;
-  /** Makes the management API; without it none is served. */
+  /** Makes the management API; if absent, the port serves none. */
   api?: (access: Access) => ManagementApi;
 };
 
-/** A deletion takes the longest: three seconds and a few calls. */
+/**
+ * Longest wait of a stop for operations under way. The longest operation, a deletion, takes three
+ * seconds and a few calls.
+ */
 const OPERATIONS_END_MS_MAX = 5_000;
 const JSON_TYPE = 'application/json';
 const NOT_STORED = { 'Cache-Control': 'no-store' };
@@ -49,7 +52,10 @@ const TEXT_TYPE = 'text/plain; version=0.0.4; charset=utf-8';
 
 type Page = { status?: number; body: string; type?: string; headers?: Readonly<Record<string, string>> };
 
-/** For probes and scrapers: open to everybody who reaches the port. */
+/**
+ * Answers probes and scrapers, which need no token.
+ * @returns undefined for any other path
+ */
 async function probed(path: string, pages: AdminPages): Promise<Page | undefined> {
   if (path === '/healthz') return { body: '{"status":"ok"}' };
   if (path === '/metrics') return { body: await pages.metrics(), type: TEXT_TYPE };
@@ -63,7 +69,7 @@ class AdminServer {
   readonly #access: Access;
   readonly #log: Log;
   readonly #api: ManagementApi | undefined;
-  /** Requests to the management API that are not answered. */
+  /** Requests to the management API that are not answered yet. */
   readonly #underWay = new Set<Promise<unknown>>();
 
   constructor({ host, names = [], pages, tokens, log, api }: AdminOptions) {
@@ -117,7 +123,10 @@ class AdminServer {
     while (this.#underWay.size > 0) await Promise.allSettled(this.#underWay);
   }
 
-  /** Whatever a page throws: the process has workers that must go on. */
+  /**
+   * Turns any error of a page into an answer. No error may end the process, whose workers must go
+   * on.
+   */
   #problemPage({ url }: IncomingMessage, error: unknown): Page {
     const isFault = !(error instanceof ProblemError);
     if (isFault) this.#log.error({ err: error, url }, 'admin: a page failed');
@@ -127,7 +136,10 @@ class AdminServer {
   }
 }
 
-/** Only its path and query count. @throws ProblemError */
+/**
+ * Parses the target of a request. The host is a placeholder: callers use only path and query.
+ * @throws ProblemError
+ */
 function urlOf({ url = '/' }: IncomingMessage): URL {
   const target = `http://admin${url.startsWith('/') ? url : `/${url}`}`;
   if (URL.canParse(target)) return new URL(target);
@@ -136,7 +148,7 @@ function urlOf({ url = '/' }: IncomingMessage): URL {
 
 export type RunningAdmin = {
   server: Server;
-  /** Operations of the management API that have begun end first; then all connections do. */
+  /** Waits for the management API's operations under way, then closes all connections. */
   stop(): Promise<void>;
 };
 

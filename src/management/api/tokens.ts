@@ -1,23 +1,23 @@
-/** The tokens that open the management API and the page. */
+/** The tokens that give access to the management API and to the page. */
 import { createHash, timingSafeEqual } from 'node:crypto';
 import { readFileSync, statSync } from 'node:fs';
 import { ADMIN_TOKEN_CHARS_MIN, isLabelAlone, isShortToken, splitToken } from '../../lib/label-alone.ts';
 import type { Log } from '../../lib/log.ts';
 
 type AdminToken = { label: string; token: string };
-/** Holder of a token. A viewer may look, and change nothing. `by` is for the audit. */
+/** Holder of a token. A viewer may read, and change nothing. The audit records `by`. */
 export type Holder = { by: string; role: 'editor' | 'viewer' };
 
 const digest = (text: string): Buffer => createHash('sha256').update(text).digest();
 
-/** `label=token`, or a token alone, whose label is made of its hash. */
+/** Parses `label=token`, or a token alone, which gets a label made of its hash. */
 function parseToken(entry: string): AdminToken {
   const { label, token } = splitToken(entry);
   if (label !== undefined) return { label, token };
   return { label: `token-${digest(entry).toString('hex').slice(0, 8)}`, token: entry };
 }
 
-/** The token that a client sends when it has the same setting as the server. */
+/** First token of the setting. A command with the same setting as the server sends this token. */
 export const firstToken = (entries: readonly string[]): string | undefined =>
   entries[0] === undefined ? undefined : parseToken(entries[0].trim()).token;
 
@@ -29,9 +29,9 @@ const linesOf = (text: string): string[] =>
 
 export type TokenSettings = {
   entries: readonly string[];
-  /** Viewers' tokens. */
+  /** Tokens of viewers. */
   viewers?: readonly string[];
-  /** With more tokens of editors. */
+  /** Path of a file with further tokens of editors. */
   file: string | undefined;
   log: Log;
 };
@@ -41,9 +41,12 @@ export class AdminTokens {
   readonly #fixed: readonly AdminToken[];
   readonly #viewers: readonly AdminToken[];
   #ofFile: readonly AdminToken[] = [];
-  /** Unknown tokens that were shown. */
+  /** Number of requests with an unknown token. */
   refused = 0;
-  /** Size and time of the file when it was read: a change of the file shows in one of them. */
+  /**
+   * Size, time and inode of the file when it was last read. A change of the file changes one of
+   * them.
+   */
   #seen = '';
 
   constructor(settings: TokenSettings) {
@@ -52,12 +55,17 @@ export class AdminTokens {
     this.#viewers = (settings.viewers ?? []).map(parseToken);
   }
 
-  /** Whether there is a setting, even when its file holds no token at the moment. */
+  /**
+   * Whether a setting names tokens or a file of tokens, even when that file is empty at the moment.
+   */
   get isSet(): boolean {
     return this.#fixed.length + this.#viewers.length > 0 || this.#settings.file !== undefined;
   }
 
-  /** All tokens are compared, each in constant time. @returns undefined for an unknown token */
+  /**
+   * Finds the holder of a token. The token is compared with all known ones, each in constant time.
+   * @returns undefined for an unknown token
+   */
   holderOf(presented: string): Holder | undefined {
     const wanted = digest(presented);
     const find = (tokens: readonly AdminToken[]): string | undefined =>
@@ -69,7 +77,10 @@ export class AdminTokens {
     return undefined;
   }
 
-  /** A file that cannot be read opens nothing: tokens are taken back by removing it, too. */
+  /**
+   * Returns the tokens of the file, and reads the file when it has changed. If the file cannot be
+   * read, its tokens are no longer valid: removing the file also revokes its tokens.
+   */
   #readFile(): readonly AdminToken[] {
     const { file, log } = this.#settings;
     if (file === undefined) return [];

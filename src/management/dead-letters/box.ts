@@ -1,6 +1,6 @@
 /**
- * The reading side of the dead letters: src/stream/dead-letter-format.ts tells what they look like
- * in their stream.
+ * The reading side of the dead letters. src/stream/dead-letter-format.ts describes their form in
+ * the stream.
  */
 
 import type { JetStreamManager } from '@nats-io/jetstream';
@@ -26,32 +26,35 @@ export type FiledDeadLetter = DeadLetterFacts & {
   filedAt: string;
   /** Sequence of the manifest in the stream. */
   sequence: number;
-  /** Where the manifest is; parts are below it. */
+  /** Subject of the manifest. The subjects of the parts begin with it. */
   filedUnder: string;
   parts: number;
-  /** Bytes that a replay needs; a part of `bytes`. */
+  /** Number of bytes that a replay needs, the first ones of all `bytes`. */
   bodyBytes: number;
   bytes: number;
-  /** Hash of all bytes, in hex; dead letters of earlier builds have none. */
+  /** Hash of all bytes, in hex. Dead letters of earlier builds have none. */
   sha256?: string;
-  /** The bytes were larger than the project's share of the stream, and were not kept. */
+  /**
+   * Set when the bytes were not kept, because they were more than the project's share of the
+   * stream.
+   */
   bytesGone?: true;
 };
 
 /**
- * Manifests: those of earlier builds, whose subjects do not name the project, and ours. Among the
- * latter are old parts.
+ * Subject filters for manifests. The first matches manifests of earlier builds, whose subjects do
+ * not name the project. The second matches present manifests, and also parts of earlier builds.
  */
 const MANIFESTS = [`${DEAD_LETTERS_SUBJECT}.*`, `${DEAD_LETTERS_SUBJECT}.*.*`] as const;
 
 export type SequencePage = { after?: number; limit?: number };
 
-/** Which dead letters are wanted: all of them, unless a field says more. */
+/** Filter of a list of dead letters. A field that is undefined restricts nothing. */
 export type LetterFilter = {
   project?: string | undefined;
-  /** A text in the reason. */
+  /** Text that the reason contains. */
   reason?: string | undefined;
-  /** Filed at this moment or later, and before that one; RFC 3339. */
+  /** Earliest time of filing, RFC 3339. `before` is the end of the time, itself excluded. */
   since?: string | undefined;
   before?: string | undefined;
 };
@@ -63,7 +66,7 @@ const isWanted = (letter: FiledDeadLetter, { project, reason, since, before }: L
   (since === undefined || Date.parse(letter.filedAt) >= Date.parse(since)) &&
   (before === undefined || Date.parse(letter.filedAt) < Date.parse(before));
 
-/** The bytes of a dead letter are not all there; its record is. */
+/** Error for a dead letter whose bytes are not all there. Its manifest is there. */
 export class BytesGoneError extends OperationError {
   override name = 'BytesGoneError';
 
@@ -85,7 +88,10 @@ export class DeadLetterBox {
     return new DeadLetterBox(link, await link.manager());
   }
 
-  /** At most `limit` behind the sequence `after`, oldest first; reads headers, not bodies. */
+  /**
+   * Lists at most `limit` dead letters behind the sequence `after`, oldest first. Reads only
+   * headers, not bodies.
+   */
   async list(page: LetterPage = {}): Promise<FiledDeadLetter[]> {
     const { after = 0, limit = Number.POSITIVE_INFINITY } = page;
     const letters: FiledDeadLetter[] = [];
@@ -103,7 +109,7 @@ export class DeadLetterBox {
     return letters.sort((one, other) => one.sequence - other.sequence).slice(0, limit);
   }
 
-  /** @throws OperationError when there is none */
+  /** @throws OperationError when there is no dead letter of this id */
   async get(id: string): Promise<FiledDeadLetter> {
     const message =
       (await this.#last(`${DEAD_LETTERS_SUBJECT}.*.${id}`)) ??
@@ -114,8 +120,8 @@ export class DeadLetterBox {
   }
 
   /**
-   * All bytes of a dead letter; the first `bodyBytes` of them are its body. @throws BytesGoneError
-   * when they are not all there
+   * Reads all bytes of a dead letter; the first `bodyBytes` of them are its body.
+   * @throws BytesGoneError when bytes are missing
    */
   async bytesOf({ id, filedUnder, parts, bytes, sha256, bytesGone }: FiledDeadLetter): Promise<Uint8Array> {
     if (bytesGone)
@@ -133,12 +139,12 @@ export class DeadLetterBox {
   }
 
   /**
-   * Removes a dead letter as it was read. A dead letter that the processor has filed again
-   * meanwhile under the same id stays.
+   * Removes a dead letter as it was read. If the processor has filed another dead letter under the
+   * same id since, that one stays.
    *
-   * Removes by sequence, because the broker searches all subjects of the stream for a filter, which
-   * is six times slower. One request must not remove all dead letters up to a sequence: below it
-   * may be parts of a dead letter that is still being filed.
+   * The manifest is removed by its sequence: a removal by subject is six times slower, because the
+   * broker then searches all subjects of the stream. Callers must not purge the stream up to a
+   * sequence either: that would also remove parts of a dead letter that is still being filed.
    */
   async purge({ filedUnder, sequence, parts }: FiledDeadLetter): Promise<void> {
     const filter = `${filedUnder}.*`;
@@ -150,7 +156,7 @@ export class DeadLetterBox {
     try {
       await this.#manager.streams.deleteMessage(DEAD_LETTERS_STREAM, seq, false);
     } catch (error) {
-      // Replaced, or removed by another command, since it was read.
+      // A missing message is no error: the dead letter was replaced, or another command removed it.
       if (await this.#manager.streams.getMessage(DEAD_LETTERS_STREAM, { seq })) throw error;
     }
   }

@@ -11,7 +11,10 @@ const base64 = (bytes: Uint8Array): string => Buffer.from(bytes).toString('base6
 export const itemsOf = (entry: Entry | undefined): readonly EntryItem[] =>
   entry?.kind === 'envelope' ? entry.items : [];
 
-/** JSON takes up to six characters for a byte of text, and one string holds no more than 2^29. */
+/**
+ * Largest dead letter, in bytes, whose payloads are shown. JSON takes up to six characters for a
+ * byte of text, and one string holds at most 2^29 characters.
+ */
 const SHOWN_BYTES_MAX = 32 * 1024 * 1024;
 
 function itemJson(
@@ -31,8 +34,8 @@ function bytesJson(name: string, bytes: Uint8Array): Record<string, string> {
 }
 
 /**
- * The facts, the items as far as they can be decoded (of very large ones without payloads), and all
- * bytes; `bytes_gone` says why they are not there.
+ * Makes the JSON of a dead letter: its facts, the items that can be decoded, and all bytes. Very
+ * large dead letters have no payloads in their items. If bytes are missing, `bytes_gone` says why.
  */
 export function letterJson({ letter, bytes }: DeadLetterDetail): Record<string, unknown> {
   if (typeof bytes === 'string') return { ...letter, bytes_gone: bytes };

@@ -1,12 +1,13 @@
 /**
- * Sends a dead letter back to the stream that it came from, once. When that was a removed shard,
- * another stream of its kind takes it.
+ * Sends a dead letter back to the stream from which it came. If that stream was a shard that has
+ * been removed, another stream of the same kind takes the dead letter.
  *
- * The sink knows frames by their Nats-Msg-Id. A whole frame keeps its id, so that entries that were
- * stored before it was given up are not stored again. An entry or an item becomes a frame of its
- * own, under an id made of the dead letter's. So the sink writes it once when the command was
- * interrupted between publishing and removing the dead letter and comes again, as long as the sink
- * knows frames (ndjson ten minutes, PostgreSQL a day).
+ * A replay stores nothing twice while the sink remembers the frame (ndjson ten minutes, PostgreSQL
+ * a day). The sink recognizes a frame by its Nats-Msg-Id. A whole frame keeps its id, so entries
+ * that the sink stored before the frame became a dead letter are not stored again. An entry or an
+ * item becomes a frame of its own, whose id is made of the dead letter's id. If a command publishes
+ * that frame, is interrupted before it removes the dead letter, and runs again, both frames have
+ * the same id and the sink writes one.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Clock } from '../../lib/clock.ts';
@@ -29,12 +30,12 @@ import { DEAD_LETTERS_STREAM, subjectAmong } from '../../stream/topology.ts';
 import { OperationError, reasonOf } from '../failure.ts';
 import type { DeadLetterBox, FiledDeadLetter } from './box.ts';
 
-/** Between two looks whether a frame has left its stream. */
+/** Pause between two looks whether a frame has left its stream. */
 const LOOK_MS = 100;
 
 /**
- * Subject that a dead letter went to, and what became of it there. `again` is the id under which it
- * was filed again.
+ * Result of a replay: the subject that took the dead letter, and what became of it. `again` is the
+ * id under which the processor filed the dead letter again.
  */
 export type Replayed = {
   subject: string;
@@ -46,8 +47,8 @@ export type Replayed = {
 type ReplayParts = { link: NatsLink; box: DeadLetterBox; shards: number; clock: Clock; log: Log };
 
 /**
- * The entry in the body of an entry's or item's dead letter; undefined when it cannot be decoded,
- * or the dead letter is a frame.
+ * Decodes the entry in the body of a dead letter.
+ * @returns undefined for a dead letter that is a whole frame, and when the entry cannot be decoded
  */
 export function entryOf(letter: FiledDeadLetter, body: Uint8Array): Entry | undefined {
   const [slot] = letter.kind === 'frame' ? [] : decodeFrame(encodeFrame([body]));
@@ -63,8 +64,9 @@ export class Replay {
   }
 
   /**
-   * Publishes the dead letter and, once JetStream has it, removes it. Then it waits for the
-   * processor. @throws OperationError
+   * Publishes the dead letter, and removes it once JetStream has stored it. Then waits at most
+   * `waitMs` for the processor.
+   * @throws OperationError
    */
   async run(letter: FiledDeadLetter, waitMs = 0): Promise<Replayed> {
     const { streams } = await this.#parts.link.manager();
@@ -99,8 +101,8 @@ export class Replay {
   }
 
   /**
-   * Waits for what the processor makes of a frame. A frame that is done leaves its stream, after
-   * its dead letters were filed.
+   * Waits until the processor is done with a frame. The frame then leaves its stream; any dead
+   * letter of the frame was filed before.
    */
   async #became(
     { stream, seq }: { stream: string; seq: number },
@@ -119,8 +121,9 @@ export class Replay {
   }
 
   /**
-   * Usage that was counted when the dead letter was filed is not counted again. An entry too large
-   * for a message goes into parts.
+   * Makes the bytes of the entry that is replayed. The entry loses its month and position: its
+   * usage was counted when the dead letter was filed, and must not be counted again. An entry too
+   * large for a message gets its payloads in parts.
    */
   async #entryBytes(letter: FiledDeadLetter, body: Uint8Array): Promise<Uint8Array> {
     const entry = entryOf(letter, body);
@@ -133,8 +136,8 @@ export class Replay {
   }
 
   /**
-   * An entry whose parts could not be joined when it was filed would be filed again, and what was
-   * left of them then may be in the dead letter alone by now.
+   * Refuses to replay an entry whose parts are lost. The processor would only file the entry again,
+   * and by now the dead letter may be the only place that still has the rest of the parts.
    */
   async #checkParts(letter: FiledDeadLetter, parts: PartsRef): Promise<void> {
     await readParts(this.#parts.link, parts).catch((error: unknown) => {
@@ -162,7 +165,7 @@ export class Replay {
     return { ...split.entry, parts: written.parts };
   }
 
-  /** A frame or part of this size passes beside headers. */
+  /** Largest frame or part, in bytes. It fits into a message together with its headers. */
   get #frameBytes(): number {
     return Math.min(FRAME_BYTES_MAX, Math.floor(this.#parts.link.maxPayload / 2));
   }

@@ -1,6 +1,6 @@
 /**
- * The live page of the admin port: one document with its style and script inside, so that it loads
- * nothing else.
+ * The live page of the admin port: one document that contains its style and its script, so that the
+ * browser loads nothing else.
  */
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -11,7 +11,10 @@ const part = (extension: string): string =>
   readFileSync(new URL(`./page-view.${extension}`, import.meta.url), 'utf8');
 const digest = (text: string): string => `'sha256-${createHash('sha256').update(text).digest('base64')}'`;
 
-/** Nothing but this very style and script runs, and only our own figures are fetched. */
+/**
+ * Makes the page's policy: only this style and this script run, and the script fetches only from
+ * this port.
+ */
 const policy = (style: string, script: string): string =>
   [
     "default-src 'none'",
@@ -25,7 +28,7 @@ const policy = (style: string, script: string): string =>
 
 let loaded: AdminPage | undefined;
 
-/** Reads the page's parts, once. */
+/** Reads the parts of the page once, and keeps the result. */
 export function loadAdminPage(): AdminPage {
   if (loaded) return loaded;
   const [style, script] = [part('css'), `${part('edit.js')}${part('manage.js')}${part('js')}`];
