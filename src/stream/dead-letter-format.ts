@@ -9,6 +9,9 @@
  * body that is larger than a message is published before, as parts whose subjects are below the
  * dead letter's.
  *
+ * A dead letter is filed before its batch is stored. When the batch then fails, the letter stays,
+ * even if the next attempt stores the item or files it in a letter with others.
+ *
  *     sluice.dead_letters.<project>.<id>        headers, and the body if it is small
  *     sluice.dead_letters.<project>.<id>.<k>    part k of the body, from 0
  *

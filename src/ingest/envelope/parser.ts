@@ -31,8 +31,10 @@ import { ByteQueue } from './byte-queue.ts';
 import { type EnvelopeHeader, type Malformed, parseEnvelopeHeader, parseItemHeader } from './header.ts';
 
 /**
- * Receives what a reader finds, in the order of the body. Bytes are views that are valid during the
- * call, unless the caller of `feed` owns the chunk.
+ * Receives what a reader finds, in the order of the body. All bytes are views of the chunk that is
+ * being fed, because the receiver charges memory by whole chunks; a reader that makes bytes of its
+ * own charges them by `onLine` ({@link NewItemReader}). Views are valid during the call, and longer
+ * only where the caller of `feed` owns the chunk.
  */
 export interface ItemReceiver {
   /** @param line the header as sent, without its newline */
@@ -53,7 +55,8 @@ export interface ItemReader {
    */
   feed(chunk: Uint8Array): Malformed | undefined;
   /**
-   * Ends the body; its last byte has been fed.
+   * Ends the body; its last byte has been fed. It must give the receiver no payload: a body that
+   * needs the disk asks for leave after a call of `feed`, never after this one.
    * @returns why the body is malformed
    */
   end(): Malformed | undefined;
@@ -62,7 +65,8 @@ export interface ItemReader {
  * Makes a reader.
  * @param receiver told what the reader finds
  * @param storedTypes types whose items the receiver gets
- * @param onLine told by how many bytes the memory for a cut header line grows (negative: shrinks)
+ * @param onLine told by how many bytes the memory of the reader itself grows (negative: shrinks):
+ * that of a cut header line, and of bytes that the reader makes
  */
 export type NewItemReader = (
   receiver: ItemReceiver,

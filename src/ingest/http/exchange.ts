@@ -13,10 +13,11 @@
  *                                       disk is why. The admission between does not look at it
  *     1 s in the InflationQueue         503, or 429 where the limit says so
  *     (INFLATION_WAIT_MS_MAX)
- *     700 ms for a reply of Redis       limit/failure-policy.ts. A request may wait for the call
- *     (REDIS_REPLY_MS_MAX)              under way, its own, the one after a checkpoint, and once
- *                                       more for a late token, and as long for a connection in
- *                                       place of one that was cut
+ *     700 ms for a reply of Redis       limit/failure-policy.ts. A request may wait for several
+ *     (REDIS_REPLY_MS_MAX)              calls: the one under way, its own, the one after a
+ *                                       checkpoint, and another one for a late token. It waits as
+ *                                       long for a connection in place of one that was cut; on a
+ *                                       single server a late and a cut call take 1 s together
  *     1.75 s for a month's checkpoint   500, or 503 where the broker is away; in development the
  *     (CHECKPOINT_READ_MS_MAX)          request passes
  *     800 ms for an attempt to publish  another attempt with the same id, up to the earliest

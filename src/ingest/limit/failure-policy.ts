@@ -1,6 +1,7 @@
 /**
- * Policy for a Redis that is late, cut off or away. All decisions are here; redis.ts and the
- * request path carry them out.
+ * Policy for a Redis that is late, cut off or away. redis.ts and the request path carry it out. One
+ * decision is elsewhere: `fail` is 500, or 503 where the broker is away too (request.ts,
+ * `#passOrRefuseCount`).
  *
  * Late. A reply comes within 700 ms. Requests wait for it, then go on. A token whose reply took
  * more than 250 ms is asked for once more, and leases are longer while replies are slow. Each
