@@ -1,35 +1,35 @@
 /**
  * The one admission of a request: a rate token, a position in the month, or both.
  *
- * A token comes from the worker's lease (scope-cache.ts) while there is one. All else needs
- * Redis: all requests that wait for a scope (a project, or a key or categories of it that have
- * limits) when a batch leaves are one call of admit.lua. A scope has one call under way; what is
- * asked meanwhile joins the next one, so calls grow with the load. A refusal is kept in memory
+ * A token comes from the worker's lease (scope-cache.ts) while there is one. Everything else needs
+ * Redis. All requests that wait for a scope (a project, or a key or categories of it that have
+ * limits) when a batch leaves are one call of admit.lua. A scope has one call under way. Requests
+ * that come meanwhile join the next call, so calls grow with the load. A refusal is kept in memory
  * until the window can admit again, 300 ms at least, so a flood over the limit costs some three
  * calls a second.
  *
- * The month. It is Redis's. A month without a count is MISSING: it is new, or Redis came back
- * empty. Then the checkpoint is read once, as part of the same call, and a second call counts
- * from that figure; it takes no tokens.
+ * *The month*: Redis has its count. A month without a count is MISSING: either the month is new, or
+ * Redis came back empty. Then the checkpoint is read once, while requests of the scope wait, and a
+ * second script call counts from there; it takes no tokens.
  *
- * Late replies. A token is void when its lease may have ended: 250 ms after sending, or 750 ms
+ * *Late replies*: a token is void when its lease may have ended: 250 ms after sending, or 750 ms
  * while replies are slow. A position stays valid, so the request keeps it and asks for a token once
  * more; if that fails, the position goes back. A call that is never answered is not repeated: its
  * positions and tokens are wasted, never made twice.
  *
- * Lost calls. Where the connection broke under a call, those that waited for it join the next one,
- * for up to 700 ms. What the lost call took is wasted, too.
+ * *Lost calls*: when the connection broke under a call, the requests that waited for it join the
+ * next call, for up to 700 ms. Whatever the lost call took is wasted, too.
  *
- * Categories. Say that project 7 may have 1,000 envelopes a minute and 100 with replays, and an
+ * *Categories*: say that project 7 may have 1,000 envelopes a minute and 100 with replays, and an
  * envelope with an event and a replay comes. Its scope is "project 7 with replays", which has two
- * windows; a token is booked in both or in none, and serves no other scope. When the window of
- * replays is full, nothing is booked: the request drops the replay and asks again for project 7
- * alone, and its 200 carries `12:replay:project`. An envelope that holds nothing else is 429, and
- * has used no token of the project. A large body takes its token early, for the categories of the
- * items that have come by then; those of later items are asked for alone.
+ * windows. A token is booked in both windows or in none, and serves no other scope. When the window
+ * of replays is full, nothing is booked: the request drops the replay and asks again for project 7
+ * alone, and its 200 carries `12:replay:project`. An envelope that holds only a replay gets 429,
+ * and has used no token of the project. A large body takes its token early, for the categories of
+ * the items that have come by then; tokens for later items are asked for alone.
  *
  * A timer sends back tokens whose lease ended unused, so that a worker that falls silent keeps
- * nothing from the others, and forgets scopes that were idle for longer than a window.
+ * nothing from the others. The timer also forgets scopes that were idle for longer than a window.
  */
 import type { Clock } from '../../lib/clock.ts';
 import type { Log } from '../../lib/log.ts';
@@ -49,29 +49,34 @@ import { type Ask, ScopeCache, type WindowDecision, type WindowReply } from './s
 
 export type RateDecision = WindowDecision | { kind: 'unavailable' };
 
-/** `month`: YYYY-MM, UTC by Redis's clock. `position` counts from 1 within it. */
+/**
+ * Decision about the month. `month`: YYYY-MM, UTC by Redis's clock. `position` counts from 1 within
+ * the month.
+ */
 export type CountDecision =
   | { kind: 'counted'; position: number; month: string }
   | { kind: 'exceeded'; current: number; month: string }
   | { kind: 'unavailable' };
 
 /**
- * `token`: one of the per-minute limit, if the scope has one. `count`: a position in the month.
+ * What a request asks for. `token`: a token of the per-minute limit, if the scope has one. `count`:
+ * a position in the month.
  */
 export type Wanted = { token: boolean; count: boolean };
 /**
- * The result of an admission, also of a refused one. `rate` undefined: no token was wanted, or no
- * limit applies. `count` undefined: not wanted, or there was no token.
+ * The result of an admission, also of a refused one. `rate` is undefined when no token was wanted
+ * or no limit applies. `count` is undefined when no position was wanted or the request has no
+ * token.
  */
 export type AdmissionResult = { rate: RateDecision | undefined; count: CountDecision | undefined };
 
-/** The durable figures from which counting resumes when Redis comes back empty. */
+/** The durable counts from which counting resumes when Redis comes back empty. */
 interface UsageCheckpoints {
-  /** `before`: the count that the call found. */
+  /** Notes a project's new count. `before`: the count that the call found. */
   note(project: ProjectState, month: string, count: number, before: number): void;
-  /** Undefined: there is none. Rejects when it cannot be known. */
+  /** Returns the stored count; undefined: there is none. Rejects when the count cannot be known. */
   read(project: ProjectState, month: string): Promise<number | undefined>;
-  /** Redis lost counts: they are to be compared with the tally. */
+  /** Notes that Redis lost counts, which must then be compared with the tally. */
   noteLoss(): void;
 }
 
@@ -80,7 +85,10 @@ type AdmissionOptions = {
   clock: Clock;
   checkpoints: UsageCheckpoints;
   log: Log;
-  /** Unix ms that the script takes for now, in tests; without it, it reads Redis's own clock. */
+  /**
+   * Unix ms that the script takes for now, in tests; without it, the script reads Redis's own
+   * clock.
+   */
   scriptNow?: () => number;
 };
 
@@ -90,9 +98,9 @@ type Waiter = {
   needsCount: boolean;
   rate: RateDecision | undefined;
   count: CountDecision | undefined;
-  /** A token of it came too late. */
+  /** A token for this request came too late. */
   isLate: boolean;
-  /** Monotonic ms at which a call was lost that asked for it, first. */
+  /** When a call that asked for this request was first lost (monotonic ms). */
   lostAt: number | undefined;
   done(admitted: AdmissionResult): void;
 };
@@ -104,15 +112,15 @@ type Call = {
 };
 
 /**
- * A scope in this worker, from the first request until a minute has passed without one: its leases,
- * and where it is with its calls. One object, so that it is in one place of the CPU's caches.
+ * A scope in this worker, from its first request until a minute has passed without one: its leases,
+ * and the state of its calls. All is one object, so that it is in one place of the CPU's caches.
  */
 class ActiveScope extends ScopeCache {
-  /** Monotonic ms of the last request. */
+  /** Time of the last request (monotonic ms). */
   usedAt = 0;
-  /** A call is under way; what is asked meanwhile joins the next one. */
+  /** A call is under way. Requests that come meanwhile join the next one. */
   isCalling = false;
-  /** Monotonic ms until which a missing count is not looked for again. */
+  /** Time until which a missing count is not looked for again (monotonic ms). */
   uncountableUntil = Number.NEGATIVE_INFINITY;
 }
 
@@ -122,21 +130,23 @@ export const CACHES = new Slot(
 );
 
 const UNAVAILABLE = { kind: 'unavailable' } as const;
-/** Idle for longer than any window that this worker may know of. */
+/**
+ * Time after which an idle scope is forgotten: longer than any window that this worker may know of.
+ */
 const IDLE_MS = RATE_WINDOW_MS + 5_000;
 const EVICT_EVERY_MS = 10_000;
-/** After a checkpoint that could not be read, no request waits for it for so long. */
+/** Time for which no request waits for a checkpoint, after one could not be read. */
 const UNCOUNTABLE_MS = 1_000;
 
 export class Admission {
   readonly #options: AdmissionOptions;
   /** Scopes that were active in the last minute: those that have a cache. */
   readonly #active = new Set<RateScope>();
-  /** Asked since the last flush, or while a call of the scope is under way. */
+  /** Requests that came since the last flush, or while a call of their scope is under way. */
   #asked = new Map<RateScope, Waiter[]>();
   /**
-   * Reserve that was granted and may be in hand, in the order of the replies: nearly that in which
-   * it ends.
+   * Reserve that was granted and may still be in hand, in the order of the replies. That is nearly
+   * the order in which the leases end.
    */
   #leased: { scope: RateScope; cache: ActiveScope; endsAt: number }[] = [];
   readonly #refunds: Refunds;
@@ -155,14 +165,15 @@ export class Admission {
   }
 
   /**
-   * Windows that Redis forgot while this worker knew of bookings in them, and those whose bookings
-   * left early because Redis's clock stepped forward (sluice_limiter_state_lost_total).
+   * Number of windows that Redis forgot while this worker knew of bookings in them, and of windows
+   * whose bookings left early because Redis's clock stepped forward
+   * (sluice_limiter_state_lost_total).
    */
   get stateLost(): number {
     return this.#stateLost;
   }
 
-  /** Counts of a month that went on from a checkpoint, because Redis had lost them. */
+  /** Number of monthly counts that went on from a checkpoint, because Redis had lost them. */
   get countersRestored(): number {
     return this.#countersRestored;
   }
@@ -174,8 +185,8 @@ export class Admission {
   }
 
   /**
-   * A refusal that needs no body and no call: from memory, or because Redis is away. Takes no
-   * token.
+   * Returns a refusal that needs no body and no call: from memory, or because Redis is away. Takes
+   * no token.
    */
   knownRefusal(scope: RateScope): RateDecision | undefined {
     if (scope.limit === undefined) return undefined;
@@ -185,7 +196,10 @@ export class Admission {
     return cache.refusal(now, scope.revision) ?? (this.#options.redis.available ? undefined : UNAVAILABLE);
   }
 
-  /** `done` is called once, by the scope's next call or the one after, or before this returns. */
+  /**
+   * Admits one request. `done` is called once: before this returns, or by the scope's next call or
+   * the call after that.
+   */
   admit(scope: RateScope, { token, count }: Wanted, done: (admitted: AdmissionResult) => void): void {
     const now = this.#options.clock.monotonic();
     const needsToken = token && scope.limit !== undefined;
@@ -203,7 +217,9 @@ export class Admission {
     else this.#join(scope, waiter);
   }
 
-  /** Call it only when nothing of the envelope can have been queued. */
+  /**
+   * Takes back a position. Must be called only when nothing of the envelope can have been queued.
+   */
   refund({ id }: ProjectState, month: string): void {
     this.#refunds.refund(id, month);
   }
@@ -226,7 +242,11 @@ export class Admission {
     this.#options.redis.schedule();
   }
 
-  /** Waiters are told in a microtask: one that asks again during this flush would be missed. */
+  /**
+   * Sends one call for each scope whose requests wait and that has no call under way. Requests that
+   * get their result without a call are told in a microtask: a request that asked again during this
+   * flush would be missed.
+   */
   #sendAsked(): void {
     if (this.#asked.size === 0) return;
     const asked = this.#asked;
@@ -244,7 +264,10 @@ export class Admission {
     }
   }
 
-  /** The reply before may have brought tokens or a refusal, or the limit may be gone. */
+  /**
+   * Tries to serve a waiter without a call, and returns whether it was served. The reply before may
+   * have brought tokens or a refusal, or the limit may be gone.
+   */
   #servesFromMemory(scope: RateScope, waiter: Waiter, now: number): boolean {
     if (!waiter.needsToken) return false;
     if (scope.limit !== undefined) {
@@ -286,7 +309,7 @@ export class Admission {
     });
   }
 
-  /** Before those who came meanwhile. */
+  /** Lets the requests of a lost call join the next one, before those that came meanwhile. */
   #lost({ scope, cache, waiting }: Call): void {
     cache.isCalling = false;
     const now = this.#options.clock.monotonic();
@@ -307,7 +330,10 @@ export class Admission {
     this.#takePositions(call, counting, month);
   }
 
-  /** @returns those that this call counted, in their order */
+  /**
+   * Gives tokens and refusals to the requests of a call.
+   * @returns the requests that this call counted, in their order
+   */
   #takeTokens({ scope, cache, waiting, ask }: Call, reply: WindowReply & { lost: boolean }): Waiter[] {
     const now = this.#options.clock.monotonic();
     const { sentAt } = ask as Ask;
@@ -349,8 +375,9 @@ export class Admission {
   }
 
   /**
-   * The month has no count: it goes on from the checkpoint, by a call that counts and takes no
-   * tokens. When that cannot be read, no request waits for it again for a while.
+   * Counts in a month that has no count. The checkpoint is read, and a second call counts from
+   * there; it takes no tokens. When the checkpoint cannot be read, no request waits for it again
+   * for UNCOUNTABLE_MS.
    */
   #restore(whole: Call, counting: readonly Waiter[], month: string): void {
     const { scope } = whole;
@@ -371,7 +398,7 @@ export class Admission {
         done: (reply) => {
           if (!reply) return this.#endCall(call, false);
           const counted = parseReply(reply).month;
-          // Another worker's call may have been first.
+          // Another worker's call may have been first; then that worker has noted the loss.
           if (checkpoint !== undefined && counted?.kind === 'counted' && counted.before === checkpoint)
             this.#noteRestored(id, month, checkpoint);
           this.#takePositions(call, counting, counted);
@@ -408,8 +435,8 @@ export class Admission {
   }
 
   /**
-   * A waiter whose token came too late asks for another one, once, and before those who came
-   * meanwhile.
+   * Tells a waiter its result. A waiter whose token came too late asks for another one instead,
+   * once, and before those who came meanwhile.
    */
   #tellOrAskAgain(scope: RateScope, waiter: Waiter): void {
     if (!waiter.needsToken || waiter.isLate || !this.#options.redis.available)
@@ -422,7 +449,10 @@ export class Admission {
     this.#options.redis.schedule();
   }
 
-  /** Calls a waiter back. What it still needs by now, it does not get. */
+  /**
+   * Calls a waiter back. What it still needs by now, it does not get; without a token its position
+   * is given back.
+   */
   #tell(scope: RateScope, { needsToken, needsCount, rate, count, done }: Waiter): void {
     if (!needsToken && (rate === undefined || rate.kind === 'admitted'))
       return done({ rate, count: needsCount ? UNAVAILABLE : count });
@@ -453,18 +483,18 @@ export class Admission {
     for (const lease of ended) {
       const { scope, cache } = lease;
       if (CACHES.find(scope) !== cache || scope.limit === undefined || !cache.hasReturns(now)) continue;
-      // The reply to a call under way may settle it; if not, it goes back at the next tick.
+      // The reply to a call under way may settle the lease; if not, it goes back at the next tick.
       if (cache.isCalling) this.#leased.push(lease);
       else this.#send(scope, []);
     }
   }
 }
 
-/** Nothing is left to ask Redis for. */
+/** Whether nothing is left to ask Redis for. */
 const needsNothing = ({ needsToken, needsCount, rate }: Waiter): boolean =>
   rate?.kind === 'refused' || !(needsToken || needsCount);
 
-/** Rejects when `promise` is not settled in time; its late result is dropped. */
+/** Rejects when `promise` is not settled in `ms`; the late result is dropped. */
 function within<T>(ms: number, promise: Promise<T>): Promise<T> {
   return new Promise((resolve, reject) => {
     const timer = setTimeout(() => reject(new Error(`no answer within ${ms} ms`)), ms);

@@ -7,24 +7,26 @@ import { quotaKey, rateKey } from './scripts.ts';
 
 export type AdmitCall = {
   /**
-   * A letter for each request, in arrival order: `t` needs a token, `b` a token and a position, `c`
-   * a position only.
+   * One letter for each request that waits, in arrival order: `t` needs a token, `b` a token and a
+   * position, `c` a position only.
    */
   wishes: string;
   /** Tokens a minute; undefined: no limit applies, and there is no ask. */
   limit?: number | undefined;
   ask?: Ask | undefined;
-  /** Limits of the further windows, with an ask. */
+  /** Limits of the further windows; given with an ask only. */
   further?: readonly WindowLimit[];
-  /** Undefined: none, or overage is enabled. */
+  /** Requests a month; undefined: there is no quota, or overage is enabled. */
   quota?: number | undefined;
-  /** The figure to start a month (YYYY-MM) from. */
+  /** The month (YYYY-MM) and the count to go on from when Redis has no count for it. */
   start?: { month: string; count: number };
   /** Unix ms that the script takes for now, in tests; undefined: Redis's own clock. */
   now?: number | undefined;
 };
 
-/** KEYS of admit.lua; without an ask no window is touched, and one name for it is enough. */
+/**
+ * Returns KEYS of admit.lua. Without an ask no window is touched, and the name of one is enough.
+ */
 export function admitKeys(
   projectId: string,
   window = '',
@@ -35,7 +37,7 @@ export function admitKeys(
   return keys;
 }
 
-/** ARGV of admit.lua. */
+/** Returns ARGV of admit.lua. */
 export function admitArgs({ wishes, limit, ask, further, quota, start, now }: AdmitCall): ScriptArg[] {
   const known = ask?.known;
   const args: ScriptArg[] = [
@@ -58,15 +60,16 @@ export function admitArgs({ wishes, limit, ask, further, quota, start, now }: Ad
 }
 
 /**
- * `kind`: `counted` of those that wait hold the positions `before + 1` and on; `missing`: the month
- * has no count.
+ * Result for the month. `counted`: the first `counted` of the requests that wait hold the positions
+ * from `before + 1` on. `missing`: Redis has no count for the month. `failed`: the script could not
+ * count.
  */
 export type MonthReply =
   | { kind: 'counted'; month: string; before: number; counted: number }
   | { kind: 'missing'; month: string }
   | { kind: 'failed'; error: string };
 
-/** The two parts of a result; each undefined when it was not asked for. */
+/** Parses a reply into its two parts. A part is undefined when it was not asked for. */
 export function parseReply(reply: NonNullable<ScriptReply>): {
   window: (WindowReply & { lost: boolean }) | undefined;
   month: MonthReply | undefined;
@@ -78,7 +81,7 @@ export function parseReply(reply: NonNullable<ScriptReply>): {
   };
 }
 
-/** Reads by number: taking a list apart by position asks the list for an iterator. */
+/** Reads the list by index, because taking a list apart by position asks it for an iterator. */
 function parseWindow(integers: readonly number[]): WindowReply & { lost: boolean } {
   const at = (index: number): number => integers[index] as number;
   return {

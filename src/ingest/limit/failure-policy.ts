@@ -3,25 +3,26 @@
  * decision is elsewhere: `fail` is 500, or 503 where the broker is away too (request.ts,
  * `#passOrRefuseCount`).
  *
- * Late. A reply comes within 700 ms. Requests wait for it, then go on. A token whose reply took
- * more than 250 ms is asked for once more, and leases are longer while replies are slow. Each
- * request that is answered 200 is counted once. A request whose waits add up to more than the 2 s
- * of an answer gets 503, and its position is given back.
+ * *Late*: a reply takes long, but comes within 700 ms. Requests wait for it, then go on. A token
+ * whose reply took more than 250 ms is asked for once more, and leases are longer while replies are
+ * slow. Each request that is answered 200 is counted once. A request whose waits add up to more
+ * than the 2 s of an answer gets 503, and its position is given back.
  *
- * Cut. The connection breaks, or the server is read-only ({@link isCut}). Requests wait up to 700
- * ms for a connection; a request whose call was lost makes a new one. Tokens and positions that the
- * lost call took are wasted. Late and cut together take at most a second on a single server.
+ * *Cut*: the connection breaks, or the server is read-only ({@link isCut}). Requests wait up to 700
+ * ms for a new connection. A request whose call was lost makes a new call; tokens and positions
+ * that the lost call took are wasted. Late and cut together take at most a second on a single
+ * server.
  *
- * Away. Redis says that it does not do its work ({@link AWAY}), sends no reply within `replyMs`, or
- * there is no connection for that long. All requests that wait, and all that come until a PING is
- * answered, are answered at once as {@link WHILE_AWAY} says; in a cluster only those of the keys
- * concerned. A server that is out of memory or short of replicas answers PINGs, so there one batch
- * in 250 ms tries again. No call is sent again: it may have run.
+ * *Away*: Redis says that it does not do its work ({@link AWAY}), sends no reply within `replyMs`,
+ * or cannot be connected to for that long. All requests that wait, and all that come before Redis
+ * answers a PING, are answered at once as {@link WHILE_AWAY} says; in a cluster only the requests
+ * that need the keys concerned. A server that is out of memory or short of replicas answers PINGs,
+ * so there one batch in 250 ms tries again. No call is sent again, because it may have run.
  *
- * A bug. A script fails for another reason ({@link isScriptFault}). Requests of this call are
+ * *A bug*: a script fails for another reason ({@link isScriptFault}). Requests of this call are
  * answered as {@link WHILE_AWAY} says, the error is logged, and other projects go on.
  *
- * Back. The scripts decide again. NOSCRIPT says that the cache of scripts was flushed and nothing
+ * *Back*: the scripts decide again. NOSCRIPT says that the cache of scripts was flushed and nothing
  * has run, so the source is sent. A Redis that comes back empty, or lost its last writes in a
  * failover, admits up to one more limit in a window; this is counted as state lost. A month without
  * a count (MISSING) goes on from its checkpoint. Both losses leave a note, and the processor raises
@@ -29,12 +30,12 @@
  */
 
 /**
- * What a request is answered while Redis is away. `admit`: let through, without rate and usage
- * headers, and logged.
+ * What happens to a request while Redis is away, by what it needs of Redis. `admit` lets the
+ * request through, without rate and usage headers, and logs it.
  */
 type WhileAway = { rateToken: 'refuse' | 'admit'; quota: 'fail' | 'admit'; heartbeat: 'refuse' | 'admit' };
 
-/** By SLUICE_ENV. Tokens already leased stay valid until their lease ends, in both. */
+/** Policies by SLUICE_ENV. In both, tokens already leased stay valid until their lease ends. */
 export const WHILE_AWAY = {
   production: { rateToken: 'refuse', quota: 'fail', heartbeat: 'refuse' },
   development: { rateToken: 'admit', quota: 'admit', heartbeat: 'admit' },
@@ -42,29 +43,33 @@ export const WHILE_AWAY = {
 export type AwayPolicy = (typeof WHILE_AWAY)[keyof typeof WHILE_AWAY];
 
 /**
- * Codes of the replies that mean that Redis is away: it is out of memory, a replica, a replica
- * without its master, reading its files, a cluster with a hole, busy with a script, unable to
- * persist, short of replicas, or does not let us in. Redis before 7 wraps the code of a command
- * that a script calls into an ERR, so a code counts wherever it is.
+ * Codes of replies that mean that Redis is away: it is out of memory, a replica, a replica without
+ * its master, reading its files, a cluster with a hole, busy with a script, unable to persist,
+ * short of replicas, or does not let us in. Redis before 7 wraps the code of a command that a
+ * script calls into an ERR, so a code counts anywhere in the message.
  */
 const AWAY =
   /\b(OOM|READONLY|MASTERDOWN|LOADING|CLUSTERDOWN|BUSY|MISCONF|NOREPLICAS|NOAUTH|NOPERM|WRONGPASS)\b/;
 /**
- * Nothing has run, and another server may be the primary by now: a cut ({@link isCut}). READONLY is
- * among AWAY, too, so that it is no fault of a script.
+ * Code of a server that has become a replica. The call has not run, and another server may be the
+ * primary by now, so the reply counts as a cut ({@link isCut}). READONLY is among AWAY, too, so
+ * that it does not count as a fault of a script.
  */
 const DEMOTED = /\bREADONLY\b/;
-/** A broken assertion, or a key that is none of ours. */
+/** Beginning of an error that is a bug: a broken assertion, or a key that is not ours. */
 const SCRIPT_FAULT = /^(ERR|WRONGTYPE)\b/;
 
-/** True when the connection broke under a call, or brings no further: another one may do better. */
+/**
+ * True when the connection broke under a call, or leads to a server that is now a replica. Another
+ * connection may do better.
+ */
 export function isCut({ name, message }: Error): boolean {
   return name === 'ReplyError' ? DEMOTED.test(message) : !/timed out|timeout/i.test(message);
 }
 
 /**
- * True for an error that the script itself made. Everything else that a call rejects with means
- * that Redis is away.
+ * True for an error that the script itself made. Every other error of a call means that Redis is
+ * cut off or away.
  */
 export function isScriptFault({ name, message }: Error): boolean {
   return name === 'ReplyError' && SCRIPT_FAULT.test(message) && !AWAY.test(message);

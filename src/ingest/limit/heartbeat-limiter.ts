@@ -1,6 +1,7 @@
 /**
- * Five pings a second per heartbeat token, over all workers. Exact: every ping that is not refused
- * from memory is decided by the script, all waiting pings of one heartbeat token together.
+ * Limits each heartbeat token to five pings a second, over all workers. The limit is exact: a ping
+ * is refused from memory, or the script decides it. One call decides all waiting pings of a
+ * heartbeat token.
  */
 import type { Clock } from '../../lib/clock.ts';
 import { REDIS_REPLY_MS_MAX } from '../../limits.ts';
@@ -10,7 +11,7 @@ import { heartbeatKey } from './scripts.ts';
 export type HeartbeatDecision = 'admitted' | 'refused' | 'unavailable';
 type Ping = {
   decide(decision: HeartbeatDecision): void;
-  /** Monotonic ms at which a call was lost that asked for it, first. */
+  /** When a call that asked for this ping was first lost (monotonic ms). */
   lostAt?: number;
 };
 
@@ -18,18 +19,19 @@ type HeartbeatLimiterOptions = {
   redis: LimitRedis;
   clock: Clock;
   /**
-   * Unix ms that the script shall take for now, in tests; without it, it reads Redis's own clock.
+   * Time that the script takes for now (Unix ms), in tests; without it, the script reads Redis's
+   * own clock.
    */
   scriptNow?: () => number;
 };
 
-/** Refusals remembered at most; a token beyond them asks Redis. */
+/** Bound of the remembered refusals. Beyond it all are forgotten, and their tokens ask Redis. */
 const REFUSALS_MAX = 10_000;
 
 export class HeartbeatLimiter {
   readonly #options: HeartbeatLimiterOptions;
   #waiting = new Map<string, Ping[]>();
-  /** Token → monotonic ms until which it is refused without asking. */
+  /** Tokens that are refused without asking, each with the end of that time (monotonic ms). */
   readonly #refusedUntil = new Map<string, number>();
 
   constructor(options: HeartbeatLimiterOptions) {
@@ -38,8 +40,8 @@ export class HeartbeatLimiter {
   }
 
   /**
-   * Settles at once from memory, else within REDIS_REPLY_MS_MAX of the call to Redis; when the
-   * connection breaks under that, within as long of another one. Never rejects.
+   * Decides one ping. Settles at once from memory, or within REDIS_REPLY_MS_MAX of the call to
+   * Redis. If the connection breaks under that call, another call has as long again. Never rejects.
    */
   admit(heartbeatToken: string): Promise<HeartbeatDecision> {
     return new Promise((resolve) => {
@@ -75,7 +77,10 @@ export class HeartbeatLimiter {
     }
   }
 
-  /** Before those that came meanwhile. What the lost call took is wasted. */
+  /**
+   * Lets the pings of a lost call ask again, before those that came meanwhile. Whatever the lost
+   * call took is wasted.
+   */
   #askAnew(token: string, lost: readonly Ping[]): void {
     const now = this.#options.clock.monotonic();
     const again: Ping[] = [];
@@ -90,8 +95,8 @@ export class HeartbeatLimiter {
   }
 
   /**
-   * Counted from the moment of sending: rather a call too early than a ping refused that had its
-   * right.
+   * Remembers a refusal. Its time counts from the sending of the call: a call that comes too early
+   * is better than refusing a ping that should be admitted.
    */
   #remember(token: string, sentAt: number, reply: readonly unknown[]): void {
     const waitUs = reply[1] as number;

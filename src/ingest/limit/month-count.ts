@@ -1,6 +1,7 @@
 /**
- * The month's count of one project: commands read, set and forget it, and {@link Refunds} takes
- * back what requests were counted for nothing. The requests are counted in admission.ts.
+ * The month's count of one project. Commands read, set and forget the count by these functions, and
+ * {@link Refunds} takes back counts of requests that were not queued. The requests are counted in
+ * admission.ts.
  */
 import type { Log } from '../../lib/log.ts';
 import { admitArgs, admitKeys } from './admit-call.ts';
@@ -13,8 +14,9 @@ function answered(reply: ScriptReply): readonly unknown[] {
 }
 
 /**
- * Usage without counting. `count` undefined: Redis has none for this month. @throws when Redis does
- * not answer
+ * Reads the count of the current month, without counting. `count` is undefined when Redis has none
+ * for this month.
+ * @throws when Redis does not answer
  */
 export async function readUsage(
   redis: LimitRedis,
@@ -25,12 +27,12 @@ export async function readUsage(
   return { month, count: before < 0 ? undefined : before };
 }
 
-/** What {@link setUsage} sets, and the count that its caller saw (undefined: none). */
+/** The count that {@link setUsage} sets, and the count that its caller saw (undefined: none). */
 type UsageChange = { projectId: string; month: string; count: number; seen: number | undefined };
 
 /**
- * Sets a month's count unless it changed meanwhile. @returns whether it was set, and the count as
- * it is now
+ * Sets a month's count unless the count is no longer the one that the caller saw.
+ * @returns whether the count was set, and the count that Redis has now
  */
 export async function setUsage(
   redis: LimitRedis,
@@ -43,8 +45,9 @@ export async function setUsage(
 }
 
 /**
- * Raises a month's count where there is one that is lower. @returns the count before, undefined
- * where nothing was to be raised. @throws when Redis does not answer
+ * Raises a month's count to `count` if Redis has a lower one.
+ * @returns the count before; undefined when nothing was raised
+ * @throws when Redis does not answer
  */
 export async function raiseUsage(
   redis: LimitRedis,
@@ -56,8 +59,10 @@ export async function raiseUsage(
 }
 
 /**
- * Removes the counts of all months, the rate window, and those that `windows` names.
- * @returns the counts as they were, by month. @throws when Redis does not answer
+ * Removes the project's counts of all months, its own rate window, and the rate windows named in
+ * `windows`.
+ * @returns the counts as they were, by month
+ * @throws when Redis does not answer
  */
 export async function forgetUsage(
   redis: LimitRedis,
@@ -71,7 +76,10 @@ export async function forgetUsage(
 
 const MONTH = /^\d{4}-\d{2}$/;
 
-/** Names and figures in turn. Other fields than months say what came from another cell. */
+/**
+ * Reads a list of names and values in turn. Fields that are not named by a month hold counts from
+ * other cells, and are left out.
+ */
 function monthsOf(pairs: readonly unknown[]): Map<string, number> {
   const months = new Map<string, number>();
   for (let at = 0; at < pairs.length; at += 2)
@@ -80,8 +88,10 @@ function monthsOf(pairs: readonly unknown[]): Map<string, number> {
 }
 
 /**
- * Adds what another cell counted of the project, by month; it may be told any number of times.
- * @returns what this one has, without what came from the other. @throws when Redis does not answer
+ * Adds what another cell has counted of the project, by month. Telling the same counts again
+ * changes nothing.
+ * @returns the counts of this cell, without those from the other cell
+ * @throws when Redis does not answer
  */
 export async function shareUsage(
   redis: LimitRedis,
@@ -92,13 +102,13 @@ export async function shareUsage(
   return monthsOf(answered(await redis.request('shareUsage', [quotaKey(projectId)], [cell, ...pairs])));
 }
 
-/** What may wait while Redis is away; a few MB. */
+/** Refunds that may wait while Redis is away. They take a few MB. */
 const OWED_MAX = 50_000;
 
 /**
- * Takes counts of a month back: for requests that were counted, and of which nothing can be queued.
- * Each is one guarded decrement, sent once: now, or when Redis answers again. A decrement whose
- * reply is lost is not repeated, because it may have run.
+ * Takes back counts of a month, for requests that were counted but of which nothing can have been
+ * queued. Each refund is one guarded decrement, sent once: now, or when Redis answers again. A
+ * decrement whose reply is lost is not repeated, because it may have run.
  */
 export class Refunds {
   readonly #options: { redis: LimitRedis; log: Log };
@@ -119,13 +129,13 @@ export class Refunds {
     else this.#warn(projectId, month);
   }
 
-  /** What is still owed stays counted, and is logged. */
+  /** Ends the refunds. Counts that still wait to be taken back stay, and are logged. */
   close(): void {
     this.#closed = true;
     for (const { projectId, month } of this.#owed.splice(0)) this.#warn(projectId, month);
   }
 
-  /** To be called now and then. */
+  /** Sends the refunds that waited, if Redis answers. The owner calls this now and then. */
   sendOwed(): void {
     if (this.#owed.length === 0 || !this.#options.redis.available) return;
     for (const { projectId, month } of this.#owed.splice(0)) this.#send(projectId, month);

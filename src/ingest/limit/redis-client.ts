@@ -1,7 +1,7 @@
 /**
- * A server or a cluster behind one face, with ioredis set up so that nothing is queued while it is
- * away, nothing is sent again, and every promise settles. What away means and what follows from it
- * is decided in redis.ts.
+ * One client for a server or a cluster. ioredis is set up so that nothing is queued while Redis is
+ * away, nothing is sent again, and every promise settles. redis.ts decides what counts as away, and
+ * what follows.
  */
 import { createSecureContext } from 'node:tls';
 import { Cluster, type ClusterOptions, Redis, type RedisOptions } from 'ioredis';
@@ -14,12 +14,15 @@ import { type CallResult, runBatch, type ScriptArg, type ScriptCall } from './re
 import { isSentinelUrl, sentinelOptions, watchSwitches } from './redis-sentinel.ts';
 import { keysOf, SCRIPT_NAMES, type ScriptName, scriptSource } from './scripts.ts';
 
-/** Calls that one server runs in one go: some 10 µs each, in which it does nothing else. */
+/**
+ * Calls that one server runs in one command. Each takes some 10 µs, in which the server does
+ * nothing else.
+ */
 const CALLS_PER_COMMAND_MAX = 64;
 
-/** Where Redis is, and how it is entered. Files are read again at each attempt to connect. */
+/** Addresses of Redis, and how to log in. Files are read again at each attempt to connect. */
 export type RedisAccess = {
-  /** One URL: a server, or sentinels that name it. Several: nodes of a cluster. */
+  /** One URL: a server, or sentinels that name the server. Several URLs: nodes of a cluster. */
   urls: readonly string[];
   passwordFile?: string | undefined;
   /** Certificates of the authorities that a server of rediss:// is checked against. */
@@ -28,9 +31,9 @@ export type RedisAccess = {
 };
 
 type RedisClientOptions = RedisAccess & {
-  /** How long an answer is waited for. */
+  /** How long an answer is waited for, in ms. */
   replyMs: number;
-  /** How long to wait before each attempt to connect. */
+  /** Returns how long to wait before the next attempt to connect, in ms. */
   retryMs(): number;
 };
 
@@ -40,8 +43,8 @@ export class RedisClient {
   readonly #url: string;
   #stopWatching: (() => void) | undefined;
   /**
-   * Commands sent that carry calls of a script, by script; one may carry those of many projects,
-   * and of several scripts.
+   * Number of commands sent, by script. A command counts once for each script that it has calls of;
+   * the calls may be of many projects.
    */
   readonly sent = Object.fromEntries(SCRIPT_NAMES.map((name) => [name, 0])) as Record<ScriptName, number>;
 
@@ -72,8 +75,9 @@ export class RedisClient {
   }
 
   /**
-   * In a cluster each node is asked, so that all are connected to. Rejects when no answer came
-   * within `replyMs`, or REDIS_CONNECT_MS_MAX: connecting has time for another one.
+   * Sends a PING; in a cluster one to each node, so that all are connected to. Rejects when no
+   * answer came within `replyMs` or REDIS_CONNECT_MS_MAX, whichever is shorter. So there is time
+   * for another PING while the owner waits for the first connection.
    */
   async ping(): Promise<void> {
     const client = this.#client;
@@ -95,9 +99,9 @@ export class RedisClient {
   }
 
   /**
-   * Breaks the connection to a server, so that nothing written to it is waited for; it is made
-   * again. A cluster's nodes drop their own connections (socketTimeout): one that hangs says
-   * nothing about the others.
+   * Breaks the connection to a server, so that nothing waits for what was written to it, and
+   * connects again. A cluster's nodes drop their own connections (socketTimeout), because a node
+   * that hangs says nothing about the others.
    */
   drop(): void {
     const client = this.#client;
@@ -111,8 +115,8 @@ export class RedisClient {
   }
 
   /**
-   * In a cluster each call is a command of its own. One server gets them in commands of up to
-   * CALLS_PER_COMMAND_MAX calls.
+   * Sends calls and resolves with their results, in order. A single server gets commands of up to
+   * CALLS_PER_COMMAND_MAX calls. In a cluster each call is a command of its own.
    */
   send(calls: readonly ScriptCall[]): Promise<readonly CallResult[]> {
     const client = this.#client;
@@ -149,8 +153,9 @@ function runEach(client: Redis | Cluster, calls: readonly ScriptCall[]): Promise
 type DefinedCommand = (...args: ScriptArg[]) => Promise<unknown>;
 
 /**
- * ioredis adds a method per defined script, which its types cannot know. One for each number of
- * keys: in a cluster it finds the node by the first argument, which must be a key.
+ * Returns the method that ioredis adds for a defined script, which its types cannot know. There is
+ * one method for each number of keys: in a cluster ioredis finds the node by the first argument,
+ * which must be a key.
  */
 function commandOf(client: Redis | Cluster, script: ScriptName, numberOfKeys: number): DefinedCommand {
   const name = `${script}${numberOfKeys}`;
@@ -159,7 +164,7 @@ function commandOf(client: Redis | Cluster, script: ScriptName, numberOfKeys: nu
   return (commands[name] as DefinedCommand).bind(client);
 }
 
-/** The password alone, as editors and `echo` end a file with a line end. */
+/** Returns the password without the line end that editors and `echo` put at the end of a file. */
 function passwordOf(content: Buffer): string {
   const password = content.toString().replace(/\r?\n$/, '');
   if (password === '') throw new Error('the file is empty');
@@ -171,10 +176,10 @@ function authorityOf(ca: Buffer): Buffer {
   return ca;
 }
 
-/** Options that ioredis reads anew at each attempt to connect. */
+/** Password and certificates, which ioredis reads anew at each attempt to connect. */
 class Secrets {
   readonly #password: ChangingFile<string> | undefined;
-  /** For rediss:// with an authority of its own. */
+  /** Set for rediss:// when the certificates of an own authority are given. */
   readonly tls: { readonly ca: Buffer } | undefined;
 
   constructor({ urls, passwordFile, caFile, log }: RedisAccess) {
@@ -188,19 +193,22 @@ class Secrets {
     };
   }
 
-  /** ioredis copies its options for each client, and looks at the copy in each attempt. */
+  /**
+   * Makes a client read the password from its file. ioredis copies its options for each client, and
+   * looks at the copy in each attempt to connect, so the copy is changed.
+   */
   keepIn({ options }: Redis): void {
     const file = this.#password;
     if (file) Object.defineProperty(options, 'password', { enumerable: true, get: () => file.read() });
   }
 }
 
-/** One server, found by its URL or by asking sentinels. */
+/** Makes a client of one server, which is found by its URL or by asking sentinels. */
 function oneServer(url: string, options: RedisOptions, retryMs: () => number | null): Redis {
   const own = { ...options, enableOfflineQueue: false, retryStrategy: retryMs };
   if (!isSentinelUrl(url)) return new Redis(url, own);
   const { connectTimeout: sentinelCommandTimeout } = options;
-  // A round in which no sentinel answered is followed by another one.
+  // When no sentinel has answered in a round, sentinelRetryStrategy begins another round.
   return new Redis({
     ...own,
     ...sentinelOptions(url),
@@ -219,13 +227,13 @@ function createClient(access: RedisClientOptions): Redis | Cluster {
     maxRetriesPerRequest: 0,
     autoResendUnfulfilledCommands: false,
     autoResubscribe: false,
-    // The deadline is redis.ts's; this only settles promises that a broken connection left behind,
-    // and leaves room for a stall.
+    // The deadline of calls is in redis.ts. This timeout only settles promises that a broken
+    // connection left behind, and is long enough for a stall.
     commandTimeout: 10 * replyMs,
     connectTimeout: connectMs,
-    // end() alone waits for the other side, and a stopped server never answers.
+    // Without this, end() waits for the other side, and a stopped server never answers.
     disconnectTimeout: 1,
-    // The breaker's own PING sees LOADING.
+    // The check is off because the breaker's own PING sees LOADING.
     enableReadyCheck: false,
   } satisfies RedisOptions;
   const [first] = urls;
@@ -237,7 +245,7 @@ function createClient(access: RedisClientOptions): Redis | Cluster {
   const { username, password, protocol } = new URL(first ?? '');
   const redisOptions: ClusterOptions['redisOptions'] = {
     ...common,
-    // A node that hangs is noticed here, and its connection made anew.
+    // These timeouts notice a node that hangs; its connection is then made anew.
     commandTimeout: 2 * replyMs,
     socketTimeout: 2 * replyMs,
     ...(username && { username: decodeURIComponent(username) }),
@@ -249,7 +257,7 @@ function createClient(access: RedisClientOptions): Redis | Cluster {
     lazyConnect: true,
     enableOfflineQueue: false,
     enableReadyCheck: false,
-    // No pipelines: ioredis throws out of an event where one of them has lost its node.
+    // Pipelines are off, because ioredis throws out of an event when a pipeline has lost its node.
     enableAutoPipelining: false,
     clusterRetryStrategy: retryMs,
     slotsRefreshTimeout: connectMs,
@@ -264,8 +272,8 @@ function createClient(access: RedisClientOptions): Redis | Cluster {
 const QUESTION_MS_MAX = 2_000;
 
 /**
- * A connection to one server for the while of some questions; the limiter's breaker has no part in
- * it.
+ * Connects to one server for a few questions, then disconnects. The limiter's breaker has no part
+ * in it.
  * @throws with Redis's or the network's reason when the server does not answer
  */
 export async function withRedis<T>(

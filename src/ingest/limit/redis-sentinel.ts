@@ -1,5 +1,6 @@
 /**
- * The primary that sentinels name: `redis+sentinel://[user:password@]host:26379,host/name[?db=1]`.
+ * Finds the primary by sentinels. The URL has the form
+ * `redis+sentinel://[user:password@]host:26379,host/name[?db=1]`.
  */
 import { Redis, type RedisOptions } from 'ioredis';
 import { assert } from '../../lib/assert.ts';
@@ -23,16 +24,16 @@ function partsOf(url: string) {
 }
 
 /**
- * Calls back whenever a sentinel says that another server is the primary. Without that, ten seconds
- * of a commanded failover go to the one before, whose writes are then thrown away.
+ * Calls `onSwitch` whenever a sentinel says that another server is the primary. Without this, ten
+ * seconds of a commanded failover would go to the old primary, whose writes are then thrown away.
  *
- * @returns a function that ends it
+ * @returns a function that ends the watching
  */
 export function watchSwitches(url: string, onSwitch: () => void): () => void {
   const { sentinels, name } = partsOf(url);
   const clients = sentinels.map((sentinel) => {
     const retryStrategy = (): number => LISTEN_AGAIN_MS;
-    // A sentinel that is away at the start is subscribed to when it comes, however late.
+    // With null, the subscription to a sentinel that is away at the start waits until it comes.
     const maxRetriesPerRequest = null;
     const client = new Redis({
       ...sentinel,
@@ -53,7 +54,10 @@ export function watchSwitches(url: string, onSwitch: () => void): () => void {
   };
 }
 
-/** User and password are those of the primary; sentinels are asked without. */
+/**
+ * Returns ioredis's options for a sentinel URL. User and password are those of the primary;
+ * sentinels are asked without them.
+ */
 export function sentinelOptions(url: string): RedisOptions {
   const { sentinels, name, username, password, db } = partsOf(url);
   return {

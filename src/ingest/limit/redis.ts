@@ -1,33 +1,34 @@
 /**
- * The connection to Redis: script calls that are gathered, a deadline, and a breaker. ioredis
- * itself is behind redis-client.ts.
+ * The connection to Redis: script calls that are gathered into batches, a deadline, and a breaker.
+ * ioredis itself is behind redis-client.ts.
  *
- * What. `call` queues one script call; all calls that one callback of the event loop and its
+ * *Batches*: `call` queues one script call. All calls that one callback of the event loop and its
  * microtasks ask for leave together after them (nextTick), as one batch. The ends of all bodies of
  * a poll are one such callback (OpenExchanges), so that requests that came in together cost one
  * write and one read for every 64 calls. While a batch is unanswered, further calls wait for its
  * reply, 5 ms at most. Just before a batch leaves, the gatherers (`beforeFlush`) make one call of
  * all that waits for one scope or one heartbeat token.
  *
- * Once. No call is ever sent twice: a lost reply wastes tokens or positions, a resent call would
- * mint them. The only repetition is that after NOSCRIPT, when nothing has run.
+ * *Once*: no call is ever sent twice. A lost reply wastes tokens or positions; a resent call would
+ * mint them. The only repetition is after NOSCRIPT, when nothing has run.
  *
- * Cut. A connection that breaks is a stall while a new one may be had: calls wait for it, up to
- * `replyMs` from the first cut, and those that were under way are lost. Their callers ask anew, by
- * other calls. On one server a stall and a cut together are decided CUT_MS_MORE later than a stall
- * alone: a call that is cut late waits neither for a connection nor for its answer beyond that. A
- * server that is read-only counts as cut too, because another one may be the primary by now. In a
- * cluster each key has a cut of its own, and its caller tries again after a moment.
+ * *Cut*: a connection that breaks is only a stall while a new one can be had. Calls wait for the
+ * new connection, up to `replyMs` from the first cut. Calls that were under way are lost, and their
+ * callers ask anew by other calls. On a single server a request that meets both a stall and a cut
+ * is decided at most CUT_MS_MORE later than after a stall alone; a call that is cut late waits no
+ * longer than that, neither for a connection nor for its answer. A server that is read-only counts
+ * as cut, too, because another server may be the primary by now. In a cluster each key has a cut of
+ * its own, and its caller tries again after a moment.
  *
- * Away. A call that has no reply after `replyMs` (700 ms; 2 s for management commands), a
- * connection that is not made again in that time, or an error that says that Redis cannot write
- * (OOM, LOADING, CLUSTERDOWN, BUSY, MASTERDOWN and their like) opens the breaker: everything in
- * flight is called back as unanswered, the connection is dropped (what is queued on it would still
- * run), later calls are refused at once, and one PING per jittered 250 ms asks until one is
- * answered. The trade: a stall of up to 700 ms refuses no request, it makes them wait; a longer one
- * refuses at once, and a struggling server sees one PING per worker instead of a crowd. In a
- * cluster one node's fault is no other's: there each call is on its own, and a fault refuses only
- * its key for that while.
+ * *Away*: the breaker opens when a call has no reply after `replyMs` (700 ms; 2 s for management
+ * commands), when a connection is not made again in that time, or when an error says that Redis
+ * cannot write (OOM, LOADING, CLUSTERDOWN, BUSY, MASTERDOWN and their like). Then everything in
+ * flight is called back as unanswered. The connection is dropped, because what is queued on it
+ * would still run. Later calls are refused at once, and one PING per jittered 250 ms is sent until
+ * one is answered. The trade: a stall of up to 700 ms refuses no request but makes requests wait;
+ * in a longer one requests are refused at once, and a struggling server sees one PING per worker
+ * instead of a crowd. In a cluster the fault of one node is no fault of the others: each call is
+ * sent alone, and a fault refuses only its key for that while.
  */
 import type { Clock } from '../../lib/clock.ts';
 import { remove } from '../../lib/in-flight.ts';
@@ -40,24 +41,26 @@ import type { CallResult, ScriptArg, ScriptCall } from './redis-batch.ts';
 import { type RedisAccess, RedisClient } from './redis-client.ts';
 import type { ScriptName } from './scripts.ts';
 
-/** While Redis is away each worker sends one PING per this time, jittered by a fifth. */
+/** Time between the PINGs of a worker while Redis is away, jittered by a fifth. */
 const REDIS_PROBE_MS = 250;
-/** The same after a cut. */
+/** Time between the PINGs of a worker after a cut, jittered by a fifth. */
 const REDIS_RECONNECT_MS = 25;
-/** How much later a request is decided whose call was cut: 1 s after it asked. */
+/**
+ * Time by which a request whose call was cut may be decided later than others: 1 s after it asked.
+ */
 const CUT_MS_MORE = REDIS_CONNECT_MS_MAX - REDIS_REPLY_MS_MAX;
 
 /**
- * The script's result. Undefined: the call was not sent, was not answered or failed. The caller
+ * The script's result; undefined when the call was not sent, was not answered or failed. The caller
  * cannot tell which, so the script may have run.
  */
 export type ScriptReply = readonly unknown[] | undefined;
 
 /**
- * `done` is called exactly once. Where `unsent` is given, it is called in its place when the call
- * was not sent because Redis is away: then the script has certainly not run. Where `lost` is given,
- * it is called in its place when the connection broke under the call: the script may have run, and
- * the caller may ask anew by another call.
+ * A queued call and its callbacks, of which exactly one is called, once. `unsent`, if given, is
+ * called when the call was not sent because Redis is away: the script has certainly not run.
+ * `lost`, if given, is called when the connection broke under the call: the script may have run,
+ * and the caller may ask anew by another call. `done` is called in all other cases.
  */
 type GatheredCall = ScriptCall & {
   done: (reply: ScriptReply) => void;
@@ -68,34 +71,40 @@ function notSent({ done, unsent }: GatheredCall): void {
   if (unsent) unsent();
   else done(undefined);
 }
-/** Calls that were written together. */
+/** Calls that were written together, with the time of writing (monotonic ms) and their deadline. */
 type Batch = { calls: GatheredCall[]; sentAt: number; timer: NodeJS.Timeout };
 
 type LimitRedisOptions = RedisAccess & {
   clock: Clock;
   /**
-   * How long a call is waited for, and at least REDIS_CONNECT_MS_MAX or as long for the first
-   * connection; REDIS_REPLY_MS_MAX by default.
+   * How long a call is waited for; REDIS_REPLY_MS_MAX by default. The first connection is waited
+   * for as long, or for REDIS_CONNECT_MS_MAX when that is longer.
    */
   replyMs?: number;
 };
 
-/** Faults of a cluster's nodes are logged once in this time. */
+/** Time in which faults of a cluster's nodes are logged at most once. */
 const FAULT_LOG_MS = 10_000;
-/** Calls wait at most this long for the batch before theirs. */
+/** Longest time for which calls wait for the reply to the batch before theirs. */
 const FLUSH_WAIT_MS_MAX = 5;
-/** Keys remembered at most; beyond them all are forgotten, which costs one failed call each. */
+/**
+ * Bound of the keys that are remembered. Beyond it all are forgotten, which costs one failed call
+ * for each key.
+ */
 const AWAY_KEYS_MAX = 10_000;
 
 /**
- * The breaker of a cluster, key by key: one node that is away must not stop the projects of the
- * others, and which node has a key changes during a failover. A key whose call failed is refused
- * without asking for a while; then one call tries again.
+ * The breaker of a cluster, which works key by key. A node that is away must not stop the projects
+ * of the other nodes, and a failover may change which node has a key. A key whose call failed is
+ * refused without asking for a while; then its next call tries again.
  */
 class KeyBreakers {
-  /** Key → monotonic ms until which it is away. */
+  /** Keys that are away, each with the end of that time (monotonic ms). */
   readonly #awayUntil = new Map<string, number>();
-  /** Keys whose connection broke, until a call of the key is answered. */
+  /**
+   * Keys whose connection broke, until a call of the key is answered; with the times of the first
+   * and the last cut (monotonic ms).
+   */
   readonly #cuts = new Map<string, { since: number; last: number }>();
   #quietUntil = Number.NEGATIVE_INFINITY;
 
@@ -111,7 +120,11 @@ class KeyBreakers {
     if (this.#cuts.size > 0) this.#cuts.delete(key);
   }
 
-  /** @returns how long the key has been cut off; a pause of `replyMs` begins it anew */
+  /**
+   * Notes that the connection of a key broke.
+   * @returns how long the key has been cut off (ms); after `replyMs` without a cut that time begins
+   * anew
+   */
   cut(key: string, now: number, replyMs: number): number {
     if (this.#cuts.size >= AWAY_KEYS_MAX) this.#cuts.clear();
     const before = this.#cuts.get(key);
@@ -120,7 +133,10 @@ class KeyBreakers {
     return now - since;
   }
 
-  /** The key is away. @returns whether the log is to be told */
+  /**
+   * Notes that the key is away.
+   * @returns whether to log that
+   */
   open(key: string, now: number): boolean {
     if (this.#awayUntil.size >= AWAY_KEYS_MAX) this.#awayUntil.clear();
     this.#awayUntil.set(key, now + jittered(REDIS_PROBE_MS));
@@ -133,11 +149,14 @@ class KeyBreakers {
 const jittered = (ms: number): number => ms * (0.8 + 0.4 * Math.random());
 
 type State =
-  /** At the start too: calls are refused at once, and a PING asks until it is answered. */
+  /**
+   * Calls are refused at once, and PINGs are sent until one is answered. Also the state at the
+   * start.
+   */
   | { readonly is: 'away' }
-  /** `since`: monotonic ms. */
+  /** Calls are sent. `since`: when this state began (monotonic ms). */
   | { readonly is: 'serving'; readonly since: number }
-  /** Calls wait for a new connection; at the end of the timer Redis is away. */
+  /** Calls wait for a new connection. When the timer ends, Redis is away. */
   | { readonly is: 'cut'; readonly timer: NodeJS.Timeout }
   | { readonly is: 'closed' };
 
@@ -150,7 +169,7 @@ export class LimitRedis {
   // ---- The queue ----
   #queue: GatheredCall[] = [];
   #flushDue = false;
-  /** Runs while a flush waits for the batch before it. */
+  /** Runs while a flush waits for the reply to the batch before. */
   #flushTimer: NodeJS.Timeout | undefined;
   readonly #inFlight: Batch[] = [];
 
@@ -159,13 +178,14 @@ export class LimitRedis {
   #probing = false;
   #probeTimer: NodeJS.Timeout | undefined;
   /**
-   * The first cut since a call was answered, and by when a call must be answered after it; both in
-   * monotonic ms. In a cluster each key has a cut of its own.
+   * The first cut since a call was answered: its time, and the time by which a call must be
+   * answered after it (monotonic ms). In a cluster each key has a cut of its own ({@link
+   * KeyBreakers}).
    */
   #firstCut: { readonly at: number; readonly decideBy: number } | undefined;
   /**
-   * A call has been answered since the breaker closed: only then is the next fault news worth a log
-   * line.
+   * Whether a call has been answered since the breaker closed. Only then is the next fault news
+   * that is worth a log line.
    */
   #proven = true;
   readonly #keys = new KeyBreakers(); // of a cluster only
@@ -192,15 +212,15 @@ export class LimitRedis {
     return is === 'serving' || is === 'cut';
   }
 
-  /** The one setter of the state; what is closed stays closed. */
+  /** Sets the state; no other method does. A closed connection stays closed. */
   #become(next: State): void {
     if (this.#state.is === 'cut') clearTimeout(this.#state.timer);
     if (this.#state.is !== 'closed') this.#state = next;
   }
 
   /**
-   * Starts connecting. Resolves when Redis answers, or after a second or `replyMs` without it: it
-   * goes on trying, and never rejects.
+   * Starts connecting. Resolves when Redis answers, or without an answer after a second or
+   * `replyMs`, whichever is longer. Connecting goes on after that. Never rejects.
    */
   async connect(): Promise<void> {
     const answered = new Promise<void>((resolve) => {
@@ -215,7 +235,7 @@ export class LimitRedis {
     }
   }
 
-  /** Calls back what waits, as unanswered, and closes the connection. */
+  /** Calls back all waiting calls as unanswered, and closes the connection. */
   async close(): Promise<void> {
     this.#become({ is: 'closed' });
     clearTimeout(this.#probeTimer);
@@ -226,7 +246,7 @@ export class LimitRedis {
 
   // ---- The queue ----
 
-  /** `gather` runs before every flush, just before the calls are sent. */
+  /** Registers `gather`, which runs before every flush, just before the calls are sent. */
   beforeFlush(gather: () => void): void {
     this.#gatherers.push(gather);
   }
@@ -234,7 +254,7 @@ export class LimitRedis {
   /**
    * Makes sure that a flush follows after this callback and its microtasks. While a batch is
    * unanswered, the flush waits for its reply and for all that the same poll brings, but not longer
-   * than FLUSH_WAIT_MS_MAX. In a cluster it does not wait.
+   * than FLUSH_WAIT_MS_MAX. In a cluster the flush does not wait.
    */
   schedule(): void {
     if (this.#flushDue) return;
@@ -253,15 +273,15 @@ export class LimitRedis {
   }
 
   /**
-   * Queues one call for the next flush (or, from a gatherer, for this one). The object itself is
-   * queued: V8 copies by spread in its slow path.
+   * Queues one call for the next flush; a gatherer queues it for the flush under way. The object
+   * itself is queued, not a copy, because V8 copies by spread in its slow path.
    */
   call(call: GatheredCall): void {
     this.#queue.push(call);
     this.schedule();
   }
 
-  /** The same as a promise, for what is not in a hurry. */
+  /** Makes one call and returns its reply as a promise, for callers that are not in a hurry. */
   request(script: ScriptName, keys: ScriptCall['keys'], args: readonly ScriptArg[]): Promise<ScriptReply> {
     return new Promise((resolve) => this.call({ script, keys, args, done: resolve }));
   }
@@ -284,7 +304,7 @@ export class LimitRedis {
   }
 
   /**
-   * Each call has its own deadline, so that no node waits for another.
+   * Sends one call of a cluster. Each call has its own deadline, so that no node waits for another.
    */
   #sendAlone(call: GatheredCall): void {
     if (this.#keys.isAway(call.keys[0], this.#options.clock.monotonic())) notSent(call);
@@ -305,8 +325,8 @@ export class LimitRedis {
   }
 
   /**
-   * After a stall of this process the replies may be waiting in the socket: they get this turn's
-   * poll phase before Redis is blamed.
+   * Ends a batch whose reply is late. After a stall of this process the reply may be waiting in the
+   * socket, so it gets this turn's poll phase before Redis is blamed.
    */
   #deadline(batch: Batch): void {
     setImmediate(() => {
@@ -315,12 +335,12 @@ export class LimitRedis {
   }
 
   #failed(batch: Batch, reason: string): void {
-    // The fault comes first: who is called back must see that Redis is away.
+    // The fault is noted first: a caller that is called back must see that Redis is away.
     for (const call of batch.calls) this.#fault(call.keys[0], reason);
     this.#callBack(batch, undefined);
   }
 
-  /** Calls back for each call of the batch, once; `results` undefined: none was answered. */
+  /** Calls back for each call of the batch, once. `results` undefined: no call was answered. */
   #callBack(batch: Batch, results: readonly CallResult[] | undefined): void {
     if (!remove(this.#inFlight, batch)) return;
     clearTimeout(batch.timer);
@@ -358,7 +378,10 @@ export class LimitRedis {
     return jittered(this.available ? REDIS_RECONNECT_MS : REDIS_PROBE_MS);
   }
 
-  /** A call proves more than a PING: a server that is out of memory answers PINGs. */
+  /**
+   * Notes an answered call. It proves more than a PING, because a server that is out of memory
+   * answers PINGs.
+   */
   #answered(key: string): void {
     if (!this.#proven && !this.#client.isCluster) this.#options.log.info('redis: answers again');
     this.#proven = true;
@@ -366,7 +389,10 @@ export class LimitRedis {
     this.#keys.answered(key);
   }
 
-  /** @param key of the call that was cut; without it, all connections broke */
+  /**
+   * Handles a cut.
+   * @param key key of the call that was cut; undefined when all connections broke
+   */
   #cutOff(reason: string, key?: string): void {
     if (!this.available) return;
     const { clock, replyMs } = this.#options;
@@ -376,8 +402,8 @@ export class LimitRedis {
       return;
     }
     const state = this.#state;
-    // Connections that break soon and without an answer, again and again, are no stall. One that
-    // stood may have had nothing to answer.
+    // Connections that break soon and without an answer, again and again, are no stall. A
+    // connection that lasted for `replyMs` is different: it may have had nothing to answer.
     const hasStood = key === undefined && state.is === 'serving' && now - state.since >= replyMs;
     if (hasStood || !this.#firstCut) {
       const oldest = this.#inFlight[0]?.sentAt ?? now;
@@ -427,7 +453,7 @@ export class LimitRedis {
     return this.#state.is === 'away' || this.#state.is === 'cut';
   }
 
-  /** One PING; calls go out again when it is answered. */
+  /** Sends one PING. When it is answered, calls go out again. */
   async #probe(): Promise<void> {
     if (!this.#isSought || this.#probing) return;
     this.#probing = true;
@@ -439,7 +465,7 @@ export class LimitRedis {
     } catch (error) {
       const { name, message } = error as Error;
       this.#lastError = message;
-      // Redis says itself that it is not well: there is nothing to wait for.
+      // An error as the answer: Redis itself says that it is not well, so waiting is useless.
       if (name === 'ReplyError') this.#openBreaker(message);
       this.#client.drop();
     }

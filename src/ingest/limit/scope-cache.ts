@@ -1,28 +1,29 @@
 /**
- * What one worker holds of one scope's rate windows: leased tokens, the last refusal by any of
- * them, and what it knows of the first.
+ * What one worker holds of the rate windows of one scope: leased tokens, the last refusal by any
+ * window, and what the worker knows of the first window.
  *
- * Why. With a token in hand admission does no I/O, and a flood over the limit is refused from
- * memory: one script call per 300 ms at most, whatever the clients do.
+ * *Why*: with a token in hand an admission does no I/O, and a flood over the limit is refused from
+ * memory. It costs one script call per 300 ms at most, whatever the clients do.
  *
- * How. Pure: no timer, no connection, the caller's monotonic clock. All is in one object: with
- * ten thousand active scopes each further one is in no cache of the CPU's. `take` answers from
- * memory or not at all; `ask` describes the script call that is about to be sent; `answer` takes
- * its reply in. It wants a reserve of about a quarter of a second of demand, refused requests
- * included; up to EXACT_LIMIT_MAX the script grants it only while the window is contended
- * (admit.lua).
+ * *How*: the cache is pure. It has no timer and no connection, and its caller brings the monotonic
+ * clock. All is in one object, because with ten thousand active scopes each further object is in
+ * none of the CPU's caches. `take` answers from memory or not at all; `ask` describes the script
+ * call that is about to be sent; `answer` takes in its reply. The cache wants a reserve of about a
+ * quarter of a second of demand, refused requests included. For limits up to EXACT_LIMIT_MAX the
+ * script grants a reserve only while the window is contended (admit.lua).
  *
- * Three states. *Stocked*: there is reserve, and `take` spends it, the earliest end first.
- * *Refusing*: there is none, and the last reply said until when nothing can be admitted. *Asking*:
- * neither, so Redis decides. A reply alone leads to the first two; spending and time lead out of
- * them, and a newer record out of the second. So no field names the state: time would end it
- * unseen. It is read from the reserve and the refusal, at each question.
+ * *Three states*. *Stocked*: there is reserve, and `take` spends it, the earliest end first.
+ * *Refusing*: there is no reserve, and the last reply said until when nothing can be admitted.
+ * *Asking*: neither is the case, so Redis decides. Only a reply leads to the first two states.
+ * Spending and time lead out of them; a newer record of the project leads out of *refusing*, too.
+ * No field names the state, because time would end it unseen: each question reads the state from
+ * the reserve and the refusal.
  *
- * Never too much. A lease counts from the moment at which the call was SENT, which is before the
- * script's own clock read; the script books it at its end by that clock. So no token is used after
- * the moment at which it is booked. A reply that comes later than the lease is void: what it
- * granted goes back with the next call. Tokens that ran out unused are taken out of the cache
- * before they are sent back: if that call is lost they are wasted, never used.
+ * *Never too much*: a lease counts from the moment at which the call was SENT. That is before the
+ * script reads its own clock, by which it books the lease at its end. So no token is used after the
+ * moment at which it is booked. A reply that comes later than the end of the lease is void, and the
+ * tokens that it granted go back with the next call. Tokens that ran out unused are taken out of
+ * the cache before they are sent back: if that call is lost they are wasted, never used.
  */
 import { assert } from '../../lib/assert.ts';
 import {
@@ -33,36 +34,45 @@ import {
   RATE_BUCKET_MS,
 } from '../../limits.ts';
 
-/** A lease ends this much early at the worker: clocks tick in milliseconds and drift. */
+/**
+ * Time by which a lease ends earlier at the worker, because clocks tick in milliseconds and drift.
+ */
 const LEASE_GUARD_MS = 1;
-/** Neither 250 nor 333: workers that take turns should not meet a bucket in the same order. */
+/**
+ * Shortest time for which a refusal is kept. It is neither 250 nor 333, so that workers that take
+ * turns do not meet a bucket in the same order.
+ */
 const REFUSAL_CACHE_MS_MIN = 300;
 
 /** The limit of a scope as this worker's registry has it. */
 export type LimitRecord = { limit: number; revision: number };
-/** What a call says of the first window, as the reply before left it. */
+/** What a call tells the script of the first window, as the last reply described that window. */
 type KnownWindow = { emptyAt: number; gen: number; seq: number };
 /**
- * Tokens leased together; `endsAt` on the monotonic clock, exclusive. `next`: of those in hand, the
- * one that ends next.
+ * Tokens that were leased together. `endsAt`: monotonic ms, exclusive. `next`: the lease in hand
+ * that ends next after this one.
  */
 type Lease = { bucket: number; unused: number; used: number; endsAt: number; next: Lease | undefined };
 
 /**
- * A token or a refusal, from memory or out of a reply. `resetSec`: Unix seconds by Redis's clock,
- * rounded up: when the window will be empty again, or when a request can be admitted.
- * `windowNumber`: of the window that refuses, as admit.lua numbers those of a scope, from 1.
+ * A token or a refusal, from memory or out of a reply. `resetSec` is in Unix seconds by Redis's
+ * clock, rounded up: when the window will be empty again, or, in a refusal, when a request can be
+ * admitted. `windowNumber` is the window that refuses; admit.lua numbers the windows of a scope
+ * from 1.
  */
 export type WindowDecision =
   | { kind: 'admitted'; remaining: number; resetSec: number }
   | { kind: 'refused'; resetSec: number; windowNumber: number };
 
-/** One script call, from before it is sent. */
+/**
+ * One script call, as it is before sending: `need` tokens for waiting requests, `reserve` for later
+ * ones.
+ */
 export type Ask = {
   sentAt: number;
   need: number;
   reserve: number;
-  /** How long `need` is leased. */
+  /** How long `need` is leased, in ms. */
   needMs: number;
   revision: number;
   /** Reserve that is used up or ran out, and need that came too late. */
@@ -71,8 +81,8 @@ export type Ask = {
 };
 
 /**
- * admit.lua's result for the window by name; `now`, `emptyAt` and `admitsAt` in Unix ms by Redis's
- * clock.
+ * admit.lua's result for the windows, with names. `now`, `emptyAt` and `admitsAt` are in Unix ms by
+ * Redis's clock.
  */
 export type WindowReply = {
   granted: number;
@@ -91,28 +101,34 @@ export type WindowReply = {
   refusingWindow: number;
 };
 
-/** Never filled. A list of its own for each call would live on in the old space. */
+/**
+ * Shared empty list, which is never filled. A list of its own for each call would live on in the
+ * old space.
+ */
 const NOTHING_SETTLED: Lease[] = [];
-/** How much demand is looked at to size the reserve. */
+/** Span over which demand is measured, to size the reserve. */
 const RATE_SPAN_MS = 100;
 
 /** What one process keeps of a scope that was active in the last minute. */
 export class ScopeCache {
   // ---- The lease ----
-  /** Reserve, the earliest end first; several only when calls have crossed. */
+  /** Leases in reserve, the earliest end first. There are several only when calls have crossed. */
   #reserve: Lease | undefined;
   /**
-   * Used up, run out or come too late, until the next call tells so; mostly
-   * {@link NOTHING_SETTLED}.
+   * Leases that are used up, ran out or came too late, until the next call tells the script of
+   * them; mostly {@link NOTHING_SETTLED}.
    */
   #settled = NOTHING_SETTLED;
-  /** Holds for records up to `revision`: a newer one may have raised the limit. */
+  /**
+   * The last refusal. It holds for records up to `revision`, because a newer one may have raised
+   * the limit.
+   */
   #refusal: { until: number; resetSec: number; windowNumber: number; revision: number } | undefined;
 
-  /** The last reply came late, or nearly so: the next lease is a long one. */
+  /** The last reply came late, or nearly so. The next lease is then a long one. */
   #isSlow = false;
 
-  // ---- The first window as the last reply left it; nothing before the first one ----
+  // ---- The first window as the last reply described it ----
   #isKnown = false;
   #limit = 0;
   #booked = 0;
@@ -122,8 +138,8 @@ export class ScopeCache {
 
   // ---- Redis's clock ----
   /**
-   * Most by which it was ahead of ours in the last reply, ms; infinite before the first one, which
-   * cannot have stepped.
+   * The most by which Redis's clock can have been ahead of ours at the last reply, in ms. Infinite
+   * before the first reply, which cannot show that the clock stepped.
    */
   #leadMost = Number.POSITIVE_INFINITY;
 
@@ -132,7 +148,7 @@ export class ScopeCache {
   #spanTaken = 0;
   #perMs = 0;
 
-  /** Tokens that are booked and not used; those that ran out count until they are sent back. */
+  /** Tokens that are booked and not used. Tokens that ran out count until they are sent back. */
   get unused(): number {
     let sum = 0;
     for (let lease = this.#reserve; lease; lease = lease.next) sum += lease.unused;
@@ -140,15 +156,15 @@ export class ScopeCache {
     return sum;
   }
 
-  /** True when tokens ran out that a call should send back. */
+  /** Whether tokens ran out that a call should send back. */
   hasReturns(now: number): boolean {
     this.#expire(now);
     return this.#settled.some((lease) => lease.unused > 0);
   }
 
   /**
-   * A token or a refusal from memory; undefined: Redis must be asked. `now` is monotonic, in ms, as
-   * everywhere here.
+   * Takes a token, or returns the refusal in force; undefined: Redis must be asked. `now` is
+   * monotonic, in ms, as everywhere here.
    */
   take(now: number, revision: number): WindowDecision | undefined {
     if (this.#reserve) {
@@ -164,12 +180,12 @@ export class ScopeCache {
     return this.#reserve !== undefined;
   }
 
-  /** The refusal that is in force while no token is in hand. */
+  /** Returns the refusal that is in force while no token is in hand; undefined: there is none. */
   refusal(now: number, revision: number): WindowDecision | undefined {
     const refusal = this.#refusal;
     if (!refusal) return undefined;
     if (now < refusal.until && revision <= refusal.revision) {
-      // Demand is what is asked for, not what is had.
+      // A refused request is measured, too: demand is what clients ask for, not what they get.
       this.#measure(now, 1);
       return { kind: 'refused', resetSec: refusal.resetSec, windowNumber: refusal.windowNumber };
     }
@@ -186,15 +202,18 @@ export class ScopeCache {
     return this.#admitted(0);
   }
 
-  /** An admission that leaves `promised` tokens of the same call to those who wait behind it. */
+  /**
+   * Makes an admission.
+   * @param promised tokens of the same call that go to requests behind this one
+   */
   #admitted(promised: number): WindowDecision {
     const remaining = Math.max(0, this.#limit - this.#booked + this.unused + promised);
     return { kind: 'admitted', remaining, resetSec: Math.ceil(this.#emptyAt / 1000) };
   }
 
   /**
-   * The call for `need` waiting requests (0: only to send tokens back). Takes what is sent back out
-   * of the cache.
+   * Describes the call for `need` waiting requests (0: the call only sends tokens back). What the
+   * call sends back is taken out of the cache.
    */
   ask(now: number, need: number, record: LimitRecord): Ask {
     this.#expire(now);
@@ -223,7 +242,10 @@ export class ScopeCache {
     return settled.filter((lease) => lease.unused > 0 || lease.endsAt > now);
   }
 
-  /** As much as half a lease of the demand so far; nothing for the first request after a lull. */
+  /**
+   * Returns how much reserve to ask for: half a lease of the demand so far, at most the share of a
+   * contended window; nothing for the first request after a lull.
+   */
   #reserveWanted(now: number, limit: number): number {
     this.#measure(now, 0);
     const perMs = Math.max(this.#perMs, this.#spanTaken / RATE_SPAN_MS);
@@ -232,8 +254,9 @@ export class ScopeCache {
   }
 
   /**
-   * One decision for each that waited, in their order; undefined: a token was granted, but the
-   * reply came too late for it to be used. A refusal is sound however late it comes.
+   * Takes in a reply. Returns one decision for each request that waited, in order; undefined when a
+   * token was granted, but the reply came too late for its use. A refusal is valid however late it
+   * comes.
    */
   answer(ask: Ask, reply: WindowReply, now: number): (WindowDecision | undefined)[] {
     assert(
@@ -254,7 +277,7 @@ export class ScopeCache {
     if (reply.granted < ask.need || reply.admitsAt > 0 || reply.scarce) {
       const refused = this.#refuse(ask, reply, now);
       while (decisions.length < ask.need) decisions.push(refused);
-      // The next call brings back what is void: it is not to be refused from memory.
+      // The next call brings back what is void, so that call must not be refused from memory.
       if (isLate && reply.granted > 0) this.#refusal = undefined;
     }
     return decisions;
@@ -262,7 +285,7 @@ export class ScopeCache {
 
   /**
    * Gives back need, which never counted as outstanding reserve. The script subtracts `unused +
-   * used` from that: with `used` below 0 it subtracts nothing.
+   * used` from the outstanding reserve; with a negative `used` that is nothing.
    */
   #giveBack({ needBucket: bucket, granted }: WindowReply, endsAt: number): void {
     this.#addSettled({ bucket, unused: granted, used: -granted, endsAt, next: undefined });
@@ -278,8 +301,8 @@ export class ScopeCache {
   }
 
   /**
-   * The decision for requests that no token in hand serves. Kept until the window can admit, from
-   * the reply: the next call shall not come a moment too early.
+   * Makes the decision for requests that get no token, and keeps it until the window can admit.
+   * That time counts from the reply, so that the next call does not come a moment too early.
    */
   #refuse(ask: Ask, reply: WindowReply, now: number): WindowDecision {
     const holdMs = Math.max(REFUSAL_CACHE_MS_MIN, reply.admitsAt - reply.now);
@@ -304,7 +327,7 @@ export class ScopeCache {
     while (this.#reserve && this.#reserve.endsAt <= now) this.#settle(this.#reserve);
   }
 
-  /** The first lease is done with. */
+  /** Moves the first lease of the reserve to the settled ones. */
   #settle(lease: Lease): void {
     this.#reserve = lease.next;
     lease.next = undefined;
@@ -322,13 +345,14 @@ export class ScopeCache {
   }
 
   /**
-   * Redis read its clock between the sending of a call and its reply. So its lead over our own
-   * clock, which never steps, lies between two values. When the lower one is more than 250 ms above
-   * the upper one of the reply before, the clock has stepped, and bookings left their window early.
-   * What a reply takes (at most 700 ms) hides smaller steps, and a clock that is slewed drifts by
-   * less than that from one reply to the next.
+   * Notes Redis's clock, and tells whether it has stepped forward. Redis read its clock between the
+   * sending of a call and its reply. So its lead over our own clock, which never steps, lies
+   * between two values. When the lower value is more than 250 ms above the upper value of the reply
+   * before, the clock has stepped, and bookings left their window early. The time that a reply
+   * takes (at most 700 ms) hides smaller steps. A clock that is slewed drifts by less than 250 ms
+   * from one reply to the next.
    * @param redisNow Unix ms that Redis said
-   * @returns whether it has stepped forward since the reply before
+   * @returns whether Redis's clock has stepped forward since the reply before
    */
   noteClock({
     redisNow,

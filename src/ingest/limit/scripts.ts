@@ -1,8 +1,8 @@
 /**
- * The Lua scripts of this folder. Each file opens with its contract: purpose, KEYS, ARGV, result,
- * example. All keys of a call belong to one project or heartbeat token, so that in a cluster each
- * call runs on the node that has them. One server runs all calls of a batch together
- * ({@link BATCH_SOURCE}).
+ * Loads the Lua scripts of this folder and joins them to one batch script. Each file opens with its
+ * contract: purpose, KEYS, ARGV, result, example. All keys of a call belong to one project or
+ * heartbeat token, so that in a cluster each call runs on the node that has its keys. A single
+ * server runs all calls of a batch together ({@link BATCH_SOURCE}).
  */
 import { readFileSync } from 'node:fs';
 import { assert } from '../../lib/assert.ts';
@@ -19,10 +19,13 @@ const SCRIPTS: Readonly<Record<ScriptName, Script>> = {
   heartbeat: { file: './heartbeat.lua', keys: 1 },
 };
 export const SCRIPT_NAMES = Object.keys(SCRIPTS) as ScriptName[];
-/** The fewest keys of a call of the script; the call says how many it has. */
+/** Returns the fewest keys that a call of the script has. The call itself says how many it has. */
 export const keysOf = (name: ScriptName): number => SCRIPTS[name].keys;
 
-/** The source of one script: beside this file both in the sources and in the build. */
+/**
+ * Returns the source of one script. The file is beside this one, both in the sources and in the
+ * build.
+ */
 export const scriptSource = (name: ScriptName): string =>
   readFileSync(new URL(SCRIPTS[name].file, import.meta.url), 'utf8');
 
@@ -32,17 +35,20 @@ ${scriptSource(name)}
 end
 `;
 
-/** {@link BATCH_SOURCE} has a call's script and its number of keys in one figure. */
+/** Factor by which {@link callCode} packs a script and its number of keys into one number. */
 const KEYS_UNIT = 8;
 assert(SCRIPT_NAMES.length < KEYS_UNIT, 'a script and its number of keys fit in one figure');
-/** @param place of the script in {@link SCRIPT_NAMES}, from 1 */
+/**
+ * Packs a script and its number of keys into one number, for {@link BATCH_SOURCE}.
+ * @param place place of the script in {@link SCRIPT_NAMES}, from 1
+ */
 export const callCode = (place: number, keys: number): number => place + KEYS_UNIT * keys;
 
 /**
- * Many calls at once, of any scripts. KEYS are theirs one after the other; ARGV[1], in MessagePack:
- * the list of {@link callCode}s, then the list of arguments of each call. Result, in MessagePack:
- * each call's own result in order, or { err } in its place; one that fails changes nothing for the
- * others.
+ * Lua script that runs many calls, of any scripts. KEYS are the keys of all calls, one call after
+ * the other. ARGV[1], in MessagePack: the list of {@link callCode}s, then the list of arguments of
+ * each call. Result, in MessagePack: each call's own result in order, or { err } in its place. A
+ * call that fails changes nothing for the others.
  */
 export const BATCH_SOURCE = `${SCRIPT_NAMES.map(asFunction).join('')}
 local scripts = { ${SCRIPT_NAMES.join(', ')} }
@@ -60,8 +66,8 @@ end
 return cmsgpack.pack(results)
 `;
 
-// The braces are the hash tag: all that one project needs is on one node of a cluster.
-/** `window` '': the project's own. */
+// The braces are the hash tag of a cluster: all keys of one project are on one node.
+/** Returns the key of a rate window. `window` '' is the window of the project itself. */
 export const rateKey = (projectId: string, window = ''): string =>
   window === '' ? `sluice:rate:{${projectId}}` : `sluice:rate:{${projectId}}:${window}`;
 export const quotaKey = (projectId: string): string => `sluice:quota:{${projectId}}`;
