@@ -26,7 +26,10 @@ export type StreamConsumerOptions = {
   /** Shared by all consumers of the process: a suspicious frame is handled alone. */
   gate: Gate;
   clock: Clock;
-  /** Shared, too: of attempts that failed, and not by a sink, which tells by itself. */
+  /**
+   * Shared by all consumers of the process. Logs attempts that failed for another reason than a
+   * sink: a sink logs its own failures.
+   */
   outage: OutageLog;
   log: Log;
 };
@@ -36,37 +39,51 @@ const crashReason = (crashes: number): string =>
 const mayShare = ({ count }: Delivery): boolean => count < DELIVERIES_BEFORE_ALONE;
 
 /**
- * One stream's way into the sink: takes frames, writes them as one batch, acknowledges, and takes
- * again.
+ * Brings the frames of one stream into the sink: takes frames, writes them as one batch,
+ * acknowledges them, and takes the next.
  *
- * The first batch after a quiet second leaves at once. The next one begins a second after it, or as
- * soon as it is full. So an item waits at most about a second, and files are few. No frame is
- * skipped: when disk or broker fail, the same frames are tried again with growing pauses, and
- * `working()` keeps the broker from delivering them again.
+ * The first batch after a quiet second leaves at once. The next batch begins one second after the
+ * last, or as soon as enough frames for a full batch are here. So an item waits about a second at
+ * most, and a sink writes few files. No frame is skipped: while the disk or the broker fails, the
+ * same frames are tried again with growing pauses, and `working()` keeps the broker from delivering
+ * them a second time.
  *
- * Poison: a frame that comes for the third time may have ended the process before. The process
- * handles it alone and counts each phase before it begins (crash-counts.ts). A count that remains
- * shows that a process ended with this frame. At a weight of three (FRAME_CRASHES_MAX) the frame is
- * set aside without decoding its items. That is counted in the same way; at six not even its layout
- * is read, only the number of its entries. But first the sink is asked: entries that it has
- * already, from a process that died before its acknowledgement, are acknowledged.
+ * Poison: a frame that is delivered for the third time may have ended the process before. The
+ * process handles such a frame alone, and counts each phase of the work in the broker before the
+ * phase begins (crash-counts.ts). A count that is still there at the next delivery shows that a
+ * process ended while it handled this frame. When the count reaches three (FRAME_CRASHES_MAX), the
+ * frame is set aside and its items are not decoded. Setting aside is counted in the same way: when
+ * the count reaches six, only the number of the frame's entries is read. Before all that the sink
+ * is asked for the frame: a process may have stored it and died before its acknowledgement. Such a
+ * frame is only acknowledged.
  */
 export class StreamConsumer {
   readonly #options: StreamConsumerOptions;
   readonly #stopping = new AbortController();
   #running: Promise<void> = Promise.resolve();
   #lastBatchAt = Number.NEGATIVE_INFINITY;
-  /** When a stop gives back what is not stored yet, monotonic ms. */
+  /**
+   * End of the time in which a stop still stores frames, monotonic ms. Frames left then are given
+   * back.
+   */
   #stopBy = Number.POSITIVE_INFINITY;
   /** Frames that were taken and not stored: stop() gives them back. */
   readonly #unstored: Delivery[] = [];
-  /** Frames that are decoded beside the stream, each with the end of that. */
+  /**
+   * Frames that are decoded beside the stream now, each with a promise that resolves when it is
+   * decoded.
+   */
   readonly #beside = new Map<Delivery, Promise<void>>();
-  /** Frames that were. */
+  /**
+   * Frames that were decoded beside the stream before. A frame goes beside its stream only once.
+   */
   readonly #wereBeside = new WeakSet<Delivery>();
-  /** How often a process ended with the frame, as read at this process's first attempt at it. */
+  /**
+   * How often a process ended with each frame, as read at this process's first attempt at the
+   * frame.
+   */
   readonly #crashes = new WeakMap<Delivery, number>();
-  /** The last attempt failed; cleared by the next success. */
+  /** Whether the last attempt failed. The next success clears it. */
   failing = false;
 
   constructor(options: StreamConsumerOptions) {
@@ -80,9 +97,9 @@ export class StreamConsumer {
   }
 
   /**
-   * Stores what is in hand. After STOP_STORE_MS_MAX, or once an attempt has failed, it begins no
-   * further attempt and gives back the rest. A frame that is given back counts as delivered: from
-   * its third delivery on it is handled alone.
+   * Stores the frames in hand. After STOP_STORE_MS_MAX, or after an attempt has failed, no further
+   * attempt begins and the remaining frames are given back. A frame that is given back counts as
+   * delivered: from its third delivery on it is handled alone.
    */
   async stop(): Promise<void> {
     this.#stopBy = this.#options.clock.monotonic() + STOP_STORE_MS_MAX;
@@ -91,9 +108,10 @@ export class StreamConsumer {
     const { frames } = queue;
     await queue.stop();
     await this.#running;
-    await Promise.all(this.#beside.values()); // they are read until then
+    await Promise.all(this.#beside.values()); // the decoders read the frames until then
     this.#unstored.push(...this.#beside.keys());
-    // Not earlier: until it knows of the stop, the broker would hand them to our own pull.
+    // Frames are given back only now: a broker that does not know of the stop yet would hand them
+    // to our own pull.
     for (const frame of this.#unstored) frame.giveBack();
     frames.settle(this.#unstored);
     if (frames.heldCount > 0)
@@ -103,7 +121,10 @@ export class StreamConsumer {
     frames.close();
   }
 
-  /** The sink stores what it holds, without waiting for more. @throws UnavailableError */
+  /**
+   * Makes the sink store what it holds, without waiting for more.
+   * @throws UnavailableError
+   */
   #storeHeld(): Promise<void> {
     return this.#options.writer.write([], { now: true, done: () => undefined });
   }
@@ -112,7 +133,7 @@ export class StreamConsumer {
     return this.#stopping.signal.aborted;
   }
 
-  /** Stopped, and what is left in hand cannot be stored, or not in time. */
+  /** The consumer is stopped, and the frames left in hand cannot be stored, or not in time. */
   get #mustGiveBack(): boolean {
     return this.#stopped && (this.failing || this.#options.clock.monotonic() >= this.#stopBy);
   }
@@ -142,7 +163,10 @@ export class StreamConsumer {
     }
   }
 
-  /** A heavy frame is decoded beside the stream, and comes back when it is. */
+  /**
+   * Starts to decode a heavy frame beside the stream. The decoded frame goes back into the queue.
+   * @returns false when the frame is not heavy, may not share a batch, or was decoded so before
+   */
   #goesBeside(frame: Delivery): boolean {
     const { queue, writer, heavyFrames } = this.#options;
     if (!mayShare(frame) || this.#wereBeside.has(frame) || this.#stopped) return false;
@@ -154,7 +178,7 @@ export class StreamConsumer {
     };
     const back = heavyFrames
       .run(projectId, frame.data.length, decode)
-      .catch(() => undefined) // it is decoded again with its batch, and fails there
+      .catch(() => undefined) // the frame's batch will meet the error again
       .then(() => {
         if (this.#stopped) return;
         this.#beside.delete(frame);
@@ -204,8 +228,8 @@ export class StreamConsumer {
   }
 
   /**
-   * A few while the others wait anyway: after some kills thousands of sound frames come for the
-   * third time.
+   * Handles suspicious frames one by one while all other consumers wait. Several of them share one
+   * turn, because a few kills from outside make thousands of sound frames come for the third time.
    */
   async #handleOneByOne(
     frames: readonly Delivery[],
@@ -219,12 +243,14 @@ export class StreamConsumer {
 
   async #handleAlone(frame: Delivery, done: (stored: readonly Delivery[]) => void): Promise<void> {
     const { crashCounts, writer, log } = this.#options;
-    // What an attempt of this process leaves there, because the broker is away, is no crash.
+    // The count is read only once in each process: when the broker is away, an attempt of this
+    // process may leave its count behind, which is no crash.
     const crashes = this.#crashes.get(frame) ?? (await crashCounts.read(frame));
     this.#crashes.set(frame, crashes);
     const isStored = await writer.acknowledgeStored(frame);
     if (!isStored) await this.#tryAlone(frame, crashes);
-    // A count that is left over would only matter for a frame that comes again, and is known then.
+    // A failed clear() does no harm: the count is read only if the frame comes again, and the sink
+    // knows the frame by then.
     await crashCounts
       .clear(frame)
       .catch((error) => log.warn({ err: error }, 'processor: count of crashes stays'));
@@ -243,8 +269,9 @@ export class StreamConsumer {
       else if (isPoison(crashes)) await writer.setAside(frame, crashReason(crashes), report);
       else await writer.write([frame], report);
     } catch (error) {
-      // That the sink or the broker was away is not the frame's fault. A bug is, with the whole
-      // weight: it ends the process, and no kill from outside does.
+      // When the sink or the broker is away, the frame is not to blame, and its old count is
+      // restored. A bug counts with the weight of decoding in either phase: it ends the process,
+      // and a kill from outside leads to no error here.
       if (error instanceof UnavailableError) await crashCounts.write(frame, crashes);
       else await crashCounts.write(frame, crashes + CRASH_WEIGHT.decoding).catch(() => undefined);
       throw error;

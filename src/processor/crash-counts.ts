@@ -6,31 +6,31 @@ import type { Delivery } from './delivery.ts';
 import type { Phase } from './frame-writer.ts';
 
 /**
- * What a death counts by what the process was doing. A process that is killed from outside cannot
- * be told apart, but kills fall where time is spent, and that is the sink; poison works in the
- * millisecond in which the bytes are decoded. With equal weights, one of three runs of 200 kills
- * over 100,000 items set good frames aside.
+ * Weight of one ended process, by the phase of its work. A kill from outside cannot be told from a
+ * crash. But such kills mostly hit the phase that takes the most time, which is storing; a
+ * poisonous frame ends the process within the millisecond in which its bytes are decoded. With
+ * equal weights, one of three test runs with 200 kills over 100,000 items set good frames aside.
  */
 export const CRASH_WEIGHT: Readonly<Record<Phase, number>> = { decoding: 1, storing: 1 / 4 };
 
-/** Whether it is the frame that ends processes, rather than kills from outside. */
+/** Whether the frame itself is taken to end processes, rather than kills from outside. */
 export const isPoison = (crashes: number): boolean => crashes >= FRAME_CRASHES_MAX;
 
 /**
- * Whether processes went on ending while they set the frame aside: even its layout is not to be
- * read again.
+ * Whether processes kept ending even while they set the frame aside. Then not even the frame's
+ * layout is read again.
  */
 export const mustStayUnread = (crashes: number): boolean => crashes >= 2 * FRAME_CRASHES_MAX;
 
 const BUCKET_STREAM = `KV_${COUNTERS_BUCKET}`;
-/** No key of a counter begins so. */
+/** Subject of a frame's count in the counters bucket, where no other key begins with `crashes`. */
 const subjectOf = ({ stream, sequence }: Delivery): string =>
   `$KV.${COUNTERS_BUCKET}.crashes.${stream}.${sequence}`;
 
 /**
  * Counts how often each suspicious frame has ended a process, weighted by {@link CRASH_WEIGHT}. The
- * count is written before each phase begins and removed after the frame was handled. So a count
- * that is left comes from processes that ended while they handled the frame.
+ * count is written before each phase begins, and removed after the frame was handled. So a count
+ * that is found comes from processes that ended while they handled the frame.
  */
 export class CrashCounts {
   readonly #link: NatsLink;
@@ -56,7 +56,8 @@ export class CrashCounts {
   }
 
   /**
-   * The frame is handled, and will not come again. Leaves no marker, as deleting a key would.
+   * Removes the count of a frame that is handled and will not come again. The purge leaves no
+   * marker in the bucket; deleting the key would.
    * @throws UnavailableError
    */
   clear(frame: Delivery): Promise<void> {

@@ -1,6 +1,6 @@
 /**
- * One message as the broker handed it to us: what it carries, where it is in its stream, and the
- * answers that it wants.
+ * One message as the broker delivered it: its content, its place in its stream, and the answers
+ * that the broker expects.
  */
 import type { Msg } from '@nats-io/transport-node';
 import { assert } from '../lib/assert.ts';
@@ -23,18 +23,22 @@ export class Delivery {
   readonly subject: string;
   readonly stream: string;
   readonly sequence: number;
-  /** 1 for the first time. */
+  /** How often the message has been delivered; 1 at the first time. */
   readonly count: number;
-  /** When the broker stored it, Unix milliseconds. */
+  /** When the broker stored the message, Unix milliseconds. */
   readonly storedAt: number;
-  /** The same each time that this frame is stored or delivered: the sink knows frames by it. */
+  /**
+   * The sink knows the frame by this id, which stays the same when the frame is published or
+   * delivered again.
+   */
   readonly frameId: string;
-  /** Of sampled entries, as stream/frame.ts says. */
+  /** Traces of the frame's sampled entries, as stream/frame.ts describes them. */
   readonly traces: readonly string[];
-  /** Facts of a dead letter that somebody replayed. */
+  /** Facts of a replayed dead letter; undefined for other frames. */
   readonly replay: ReplayFacts | undefined;
 
   /**
+   * Reads the place from the reply subject:
    * `$JS.ACK[.<domain>.<account>].<stream>.<consumer>.<delivered>.<stream seq>.<consumer
    * seq>.<nanoseconds>.<pending>[.<random>]`
    */
@@ -55,38 +59,47 @@ export class Delivery {
     this.traces = msg.headers?.has(TRACE_HEADER) ? msg.headers.values(TRACE_HEADER) : NO_TRACES;
   }
 
-  /** The frame's bytes, until it is settled or forgotten. */
+  /** The frame's bytes. They are valid until the frame is settled or forgotten. */
   get data(): Uint8Array {
     return this.#data;
   }
 
-  /** Lets go of the bytes, which are a view of a block of memory; the answers stay possible. */
+  /**
+   * Releases the bytes, which are a view of a block of memory. The frame can still be acknowledged
+   * or given back.
+   */
   forget(): void {
     this.#data = NO_BYTES;
   }
 
-  /** Fire and forget: a lost one means another delivery, which the sink recognises. */
+  /**
+   * Acknowledges without waiting. If the acknowledgement is lost, the frame is delivered again and
+   * the sink recognises it.
+   */
   ack(): void {
     this.#send(ACK);
   }
 
-  /** @throws when the broker does not confirm in time */
+  /**
+   * Acknowledges and waits for the broker's confirmation.
+   * @throws when the broker does not confirm in time
+   */
   async ackConfirmed(): Promise<void> {
     await this.#link.connection.request(this.#reply, ACK, { timeout: BROKER_REPLY_MS_MAX });
   }
 
-  /** Whether the stream has it no more: another processor has acknowledged it. */
+  /** Whether the stream has the message no more, because another processor has acknowledged it. */
   async isGone(): Promise<boolean> {
     const { streams } = await this.#link.manager();
     return (await streams.getMessage(this.stream, { seq: this.sequence })) === null;
   }
 
-  /** Asks the broker to deliver it again at once. */
+  /** Asks the broker to deliver the message again at once. */
   giveBack(): void {
     this.#send(NAK);
   }
 
-  /** Still at it: the time until the next delivery begins anew. */
+  /** Tells the broker that the work goes on: the time until the next delivery begins anew. */
   working(): void {
     this.#send(WORKING);
   }

@@ -41,70 +41,85 @@ export type FrameWriterOptions = {
   sink: StreamSink;
   deadLetters: DeadLetters;
   metrics: ProcessorMetrics;
-  /** Shared by all writers of the process: a large entry, or one with recordings, passes alone. */
+  /**
+   * Shared by all writers of the process: an entry with parts or recordings is written while no
+   * other such entry is.
+   */
   largeGate: Gate;
   /** Shared by all writers of the process. */
   slices: Slices;
   budgets: InflationBudgets;
-  /** Told of the work on each item. */
+  /** Told of the work on each item, unless the item was decoded ahead. */
   heavyProjects?: HeavyProjects;
-  /** Told of what is decoded ahead. */
+  /** Told of the bytes that are decoded ahead and wait to be written. */
   heavyFrames?: HeavyFrames;
   log: Log;
 };
 
-/** The work on a frame at a moment: decoding its bytes, or making its records durable. */
+/**
+ * What is done with a frame at a moment: its bytes are decoded, or its records are made durable.
+ */
 export type Phase = 'decoding' | 'storing';
 
 export type WriteReport = {
   /** Told of frames that are stored and acknowledged, perhaps after write() has resolved. */
   done(stored: readonly Delivery[]): void;
-  /** Told before that of frames that the sink holds: their bytes are not read any more. */
+  /** Told earlier of frames that the sink holds in memory. Their bytes are not read any more. */
   held?(frames: readonly Delivery[]): void;
-  /** The sink waits for no more: these frames, and those that it holds, are to be stored. */
+  /** Whether the sink stores these frames and those that it holds now, without waiting for more. */
   now: boolean;
-  /** Awaited before each phase. */
+  /** Called, and awaited, before each phase. */
   entering?(phase: Phase): Promise<void>;
 };
 
-/** The replicas of a frame stream forget an acknowledged frame within a moment of each other. */
+/**
+ * How often a stream is asked whether a frame is gone, PARTS_LOOK_MS apart. The stream's replicas
+ * forget an acknowledged frame within a moment of each other.
+ */
 const GONE_LOOKS = 3;
 const PARTS_LOOK_MS = 100;
 /**
- * So many bad items of an envelope become a dead letter each, where its project has not had many
- * lately; the others share one. An envelope of 19 KB may have a thousand, and each letter is a
- * message to the broker.
+ * Bad items of one envelope that may get a dead letter each, if their project had few letters
+ * lately; the other bad items share one letter. An envelope of 19 KB may have a thousand bad items,
+ * and each letter is a message to the broker.
  */
 const ITEM_LETTERS_MAX = 10;
-/** The work on a letter and the wait for it, about; and on a row that the sink refuses. */
+/**
+ * Estimated time for one dead letter, including the wait for the broker, and for one row that the
+ * sink refuses.
+ */
 const LETTER_MS = 0.5;
 const REFUSED_MS = 2;
-/** A larger one always has a letter of its own: a letter may be too large to keep its bytes. */
+/**
+ * A bad item of this size or more always has a letter of its own: a letter that is too large is
+ * filed without its bytes.
+ */
 const SHARED_LETTER_ITEM_BYTES_MAX = 16 * 1024;
 
 /**
- * Brings frames into the sink, entry by entry: each becomes records or dead letters, or is known
- * already. A frame is acknowledged when its last entry is durable, or when it is set aside unread.
- * Its parts are removed when the broker has confirmed that, so no redelivery ever needs them.
+ * Writes frames into the sink, entry by entry. Each entry becomes records or dead letters, or the
+ * sink knows it already. A frame is acknowledged when its last entry is durable, or when the frame
+ * is set aside unread. Its parts are removed when the broker has confirmed the acknowledgement, so
+ * no redelivery ever needs them.
  *
- * A batch may end in the middle of a frame: the sink knows how many entries of a frame it has. So a
- * batch stays near SINK_BATCH_BYTES_MAX however far recordings inflate, and a frame makes progress
- * even when the process dies again and again.
+ * A batch may end in the middle of a frame, because the sink knows how many entries of a frame it
+ * has. So a batch stays near SINK_BATCH_BYTES_MAX however far recordings inflate, and a frame makes
+ * progress even when the process dies again and again.
  */
 export class FrameWriter {
   readonly #options: FrameWriterOptions;
-  /** Frames whose entries are all in the open batch or earlier ones. */
+  /** Frames whose entries are all in the open batch or in earlier ones. */
   #complete: Delivery[] = [];
-  /** Of the open batch, to be counted and logged when it is committed. */
+  /** Dead letters of the open batch. They are counted and logged when the batch is committed. */
   #letters: BatchLetters;
   readonly #joined: JoinedParts;
-  /** Resolves when the batches that the sink holds are stored and their frames acknowledged. */
+  /** Resolves when the batches that the sink holds are stored and their frames are acknowledged. */
   #stored: Promise<void> = Promise.resolve();
-  /** Items that were decoded before the batch of their frame. */
+  /** Items that were decoded before the batch of their frame, by frame. */
   readonly #ahead = new WeakMap<Delivery, DecodedAhead>();
   /** Frames whose items were all decoded, perhaps in an attempt that failed later. */
   readonly #attempted = new WeakSet<Delivery>();
-  /** Frames of which the sink refused something, perhaps in such an attempt. */
+  /** Frames of which the sink refused a row, perhaps in an attempt that failed later. */
   readonly #refused = new WeakSet<Delivery>();
 
   constructor(options: FrameWriterOptions) {
@@ -113,13 +128,16 @@ export class FrameWriter {
     this.#joined = new JoinedParts(options);
   }
 
-  /** The project of a frame whose only entry is heavy. */
+  /** Returns the project of a frame whose only entry is heavy; undefined for other frames. */
   heavyProjectOf({ data }: Delivery): string | undefined {
     const entry = onlyEnvelope(data);
     return entry && isHeavy(entry) ? entry.projectId : undefined;
   }
 
-  /** Decodes the only entry of a frame before its batch. @throws UnavailableError */
+  /**
+   * Decodes the only entry of a frame before its batch.
+   * @throws UnavailableError
+   */
   async decodeAhead(delivery: Delivery): Promise<void> {
     const entry = onlyEnvelope(delivery.data);
     if (!entry) return;
@@ -138,8 +156,9 @@ export class FrameWriter {
   }
 
   /**
-   * Stores the frames in order; there may be none.
-   * @throws UnavailableError; frames of which the report was told nothing are to be given again
+   * Stores the frames in order. Without frames, it makes the sink store what it holds, if the
+   * report says `now`.
+   * @throws UnavailableError: frames that were not reported as done or held are to be given again
    */
   async write(deliveries: readonly Delivery[], report: WriteReport): Promise<void> {
     const frameIds = deliveries.map(({ frameId }) => frameId);
@@ -157,7 +176,7 @@ export class FrameWriter {
           batch = await this.#begin(frameIds);
           await report.entering?.('decoding');
         }
-        this.#takeAhead(delivery); // the sink has had it before
+        this.#takeAhead(delivery); // drops items decoded ahead that the sink had already
         this.#attempted.add(delivery);
         this.#complete.push(delivery);
       }
@@ -168,14 +187,15 @@ export class FrameWriter {
   }
 
   /**
-   * Acknowledges the frame if all of it is stored; reads only how many entries it has.
-   * @returns whether it was. @throws UnavailableError
+   * Acknowledges the frame if the sink has all its entries. Reads only their number from the frame.
+   * @returns whether the frame was stored
+   * @throws UnavailableError
    */
   async acknowledgeStored(delivery: Delivery): Promise<boolean> {
     const batch = await this.#begin([delivery.frameId]);
     try {
       if (batch.entriesKnown(delivery.frameId) < (countOfEntries(delivery.data) ?? Infinity)) return false;
-      // Its writer may have died before it was durable.
+      // The process that wrote the frame may have died before the frame was durable.
       await batch.commit({ now: true, held: () => undefined });
       await this.#acknowledge([delivery]);
       return true;
@@ -185,10 +205,10 @@ export class FrameWriter {
   }
 
   /**
-   * Sets the frame aside as one dead letter with all its bytes. But where some of its entries are
-   * stored already, or one names parts (which are removed when the frame is acknowledged), each
-   * entry becomes a letter of its own, and the sink notes it as done. That reads the frame's
-   * entries, and no payload. The process does nothing else meanwhile.
+   * Sets the frame aside. Usually the frame becomes one dead letter with all its bytes. Each entry
+   * becomes a letter of its own, which the sink notes as done, in two cases: some entries are
+   * stored already, or an entry names parts, which are removed when the frame is acknowledged. This
+   * reads the frame's entries but no payload. The process does nothing else meanwhile.
    * @throws UnavailableError
    */
   async setAside(delivery: Delivery, reason: string, report: WriteReport): Promise<void> {
@@ -197,7 +217,7 @@ export class FrameWriter {
       await report.entering?.('decoding');
       const slots = slotsIfReadable(delivery.data);
       const known = batch.entriesKnown(delivery.frameId);
-      // A part of it that is stored must not come back with the whole frame.
+      // Entries that are stored must not come back when the whole frame is replayed.
       const isStoredInPart = known > 0 && known <= slots.length;
       if (!isStoredInPart && !slots.some(namesParts)) return await this.setAsideUnread(delivery, reason);
       await report.entering?.('storing');
@@ -210,7 +230,10 @@ export class FrameWriter {
     }
   }
 
-  /** Sets the frame aside unread; the parts that it names are lost. @throws UnavailableError */
+  /**
+   * Sets the frame aside unread. The parts that it names are lost.
+   * @throws UnavailableError
+   */
   async setAsideUnread(delivery: Delivery, reason: string): Promise<void> {
     const letters = new BatchLetters(this.#options);
     await letters.file(frameDeadLetter(delivery, reason));
@@ -226,7 +249,10 @@ export class FrameWriter {
     return batch;
   }
 
-  /** Resolves when the batch is stored, or the sink holds it and another one may begin. */
+  /**
+   * Commits the batch. Resolves when the batch is stored, or when the sink holds it and the next
+   * batch may begin.
+   */
   async #commit(batch: SinkBatch, deliveries: readonly Delivery[], report: WriteReport): Promise<void> {
     const letters = this.#letters;
     await letters.filed();
@@ -253,7 +279,7 @@ export class FrameWriter {
       });
       this.#stored = Promise.allSettled([this.#stored, stored]).then(() => undefined);
       stored.then(resolve, (error) => {
-        if (isHeld) throw error; // a bug: nobody else hears of it
+        if (isHeld) throw error; // a bug: no caller hears of it any more
         reject(error);
       });
     });
@@ -275,8 +301,9 @@ export class FrameWriter {
   }
 
   /**
-   * The last confirmation counts for all: the broker handles them in order.
-   * @returns whether it came
+   * Acknowledges the frames. Only the last acknowledgement is confirmed: the broker handles them in
+   * order.
+   * @returns whether the confirmation came
    */
   async #acknowledge(deliveries: readonly Delivery[]): Promise<boolean> {
     for (const delivery of deliveries.slice(0, -1)) delivery.ack();
@@ -284,13 +311,13 @@ export class FrameWriter {
       await deliveries.at(-1)?.ackConfirmed();
       return true;
     } catch (error) {
-      // It will be delivered again and recognised.
+      // The frame will be delivered again, and the sink will recognise it.
       this.#options.log.warn({ err: error }, 'processor: acknowledgement not confirmed');
       return false;
     }
   }
 
-  /** The places of a frame; none when the whole is no frame, which is then a dead letter. */
+  /** Reads the slots of a frame. Bytes that are no frame become a dead letter and give no slots. */
   async #readSlots(delivery: Delivery): Promise<FrameSlot[]> {
     try {
       return decodeFrame(delivery.data);
@@ -301,7 +328,10 @@ export class FrameWriter {
     }
   }
 
-  /** A promise only where something must be waited for: most entries are written at once. */
+  /**
+   * Writes one entry. Returns a promise only if something must be waited for: most entries are
+   * written at once.
+   */
   #writeSlot(batch: SinkBatch, place: Place, slot: FrameSlot): Promise<void> | undefined {
     beginEntry(batch, place, slot);
     if (slot.ok) return this.#writeEntry(batch, place, { entry: slot.entry, bytes: slot.bytes });
@@ -336,7 +366,10 @@ export class FrameWriter {
     return this.#options.largeGate.alone(async () => this.#writeEnvelope(batch, place, { entry, bytes }));
   }
 
-  /** Counted off when its records go to the batch, which writes them as they come. */
+  /**
+   * Takes the items of a frame that were decoded ahead. Their bytes stop counting as waiting when
+   * their records go to the batch, because the batch writes records as they come.
+   */
   #takeAhead(delivery: Delivery): DecodedAhead | undefined {
     const ahead = this.#ahead.get(delivery);
     if (!ahead) return undefined;
@@ -351,7 +384,7 @@ export class FrameWriter {
     { entry, ahead: { found, decoded } }: { entry: EnvelopeEntry; ahead: DecodedAhead },
   ): Promise<void> | undefined {
     this.#joined.note(place.delivery, entry, found);
-    // What is written is let go of.
+    // Each item leaves the list when it is written, so that its memory is free.
     const decode = (): Decoded => decoded.shift() as Decoded;
     const pause = this.#options.slices.pauses();
     const items = { entry, decode, items: found.items, pause, badCount: 0, rest: [] };
@@ -397,8 +430,8 @@ export class FrameWriter {
   }
 
   /**
-   * Whether parts are missing because another processor, which took over while this one stood
-   * still, has stored the frame, acknowledged it and removed them.
+   * Whether parts are missing because another processor has stored the frame. That processor took
+   * over while this one stood still, acknowledged the frame and removed its parts.
    * @throws UnavailableError
    */
   async #isDoneElsewhere({ delivery }: Place, found: Assembled): Promise<boolean> {
@@ -410,7 +443,10 @@ export class FrameWriter {
     return false;
   }
 
-  /** From `from` on, as far as nothing must be waited for, and the rest after that. */
+  /**
+   * Writes the items from index `from` on. It returns a promise at the first item that needs a
+   * wait, and writes the remaining items after that.
+   */
   #writeItems(batch: SinkBatch, place: Place, work: EnvelopeItems, from = 0): Promise<void> | undefined {
     const { decode, items } = work;
     for (let at = from; at < items.length; at++) {
@@ -457,8 +493,9 @@ export class FrameWriter {
   }
 
   /**
-   * Once for each frame: a repeated attempt is not the project's doing. Nobody waits for what is
-   * decoded ahead.
+   * Adds to the work of the item's project, once for each frame: a repeated attempt is not the
+   * project's doing. Items that were decoded ahead do not count, because no other frame waited for
+   * them.
    */
   #noteWork({ delivery }: Place, { entry, isAhead }: EnvelopeItems, ms: number): void {
     if (isAhead || this.#attempted.has(delivery)) return;
@@ -466,34 +503,40 @@ export class FrameWriter {
   }
 }
 
-/** The items of a heavy entry, decoded before their batch; `bytes` of their records. */
+/** The items of a heavy entry, decoded before their batch. `bytes`: size of their records. */
 type DecodedAhead = { found: Assembled & { ok: true }; decoded: Decoded[]; bytes: number };
 
 type EnvelopeItems = {
   entry: EnvelopeEntry;
   decode: (item: WholeItem) => Decoded | Promise<Decoded>;
   items: readonly WholeItem[];
-  /** Asked between two items: 300 of 60 KiB, which are decoded at once, may take two seconds. */
+  /**
+   * Called between two items: 300 items of 60 KiB, each decoded at once, may take two seconds. It
+   * returns a promise when the event loop should have a turn.
+   */
   pause: () => Promise<void> | undefined;
-  /** How many items could not be stored so far. */
+  /** Number of items so far that could not be stored. */
   badCount: number;
-  /** Those of them that share a dead letter. */
+  /** Bad items that share a dead letter. */
   rest: BadItem[];
-  /** Decoded before its batch. */
+  /** Whether the items were decoded before their batch. */
   isAhead?: true;
 };
 
 const isLarge = ({ parts, items }: EnvelopeEntry): boolean =>
   parts !== undefined || items.some(({ type }) => type === 'replay_recording');
 
-/** The envelope of a frame that holds one entry. */
+/** Returns the envelope of a frame that holds one entry; undefined for other frames. */
 function onlyEnvelope(frame: Uint8Array): EnvelopeEntry | undefined {
   if (countOfEntries(frame) !== 1) return undefined;
   const [slot] = slotsIfReadable(frame);
   return slot?.ok && slot.entry.kind === 'envelope' ? slot.entry : undefined;
 }
 
-/** None when the frame's layout cannot be read: the frame is being set aside for its faults. */
+/**
+ * Reads the slots of a frame; none when its layout cannot be read. For a frame that is being set
+ * aside, that is no error.
+ */
 function slotsIfReadable(frame: Uint8Array): FrameSlot[] {
   try {
     return decodeFrame(frame);

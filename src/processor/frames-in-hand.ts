@@ -7,7 +7,10 @@ import {
 } from '../limits.ts';
 import type { Delivery } from './delivery.ts';
 
-/** The broker hears of a frame at the second look, after half of the ack wait at the latest. */
+/**
+ * Looks at the frames in hand during one ack wait. The broker is told of a frame at the second look
+ * that finds it, so after half of the ack wait at the latest.
+ */
 const LOOKS_PER_ACK_WAIT = 4;
 
 function oldestOf(frames: Iterable<Delivery>): number {
@@ -17,27 +20,27 @@ function oldestOf(frames: Iterable<Delivery>): number {
 }
 
 /**
- * Frames of one stream that the broker has given to this process. Each is
+ * Frames of one stream that the broker has delivered to this process. A frame is
  *
  * - *queued* when it has come,
- * - *taken* while a batch is made of it,
- * - *held*, perhaps: the sink has it and will make it durable. Its bytes are gone, and it takes no
- *   room;
+ * - *taken* while it is written to a batch,
+ * - *held* if the sink has the frame in memory and will make it durable later. Its bytes are
+ *   released and take no room;
  *
- * until it is settled: acknowledged or given back. For a frame that is still here at a second look,
- * the broker gets `working()`: after five seconds at the latest, then every 2.5 s. So frames may
- * wait here as long as a sink fails, and frames that pass quickly cost no message.
+ * until it is settled, which means acknowledged or given back. The broker gets `working()` for each
+ * frame that is still here at a second look: after five seconds at the latest, then every 2.5 s. So
+ * frames may wait here as long as a sink fails, and frames that pass quickly cost no message.
  */
 export class FramesInHand {
   readonly #onRoom: () => void;
   #queued: Delivery[] = [];
   #queuedBytes = 0;
-  /** Queued and taken. */
+  /** Frames that are queued or taken, with their memory. */
   readonly #kept = new Map<Delivery, KeptFrame>();
   #bytes = 0;
   readonly #held = new Set<Delivery>();
   #isStarved = false;
-  /** No more will come. */
+  /** Whether no more frames will come. */
   #isComplete = false;
   readonly #memory = new FrameBlocks();
   /** Frames that were here at the last look. */
@@ -45,7 +48,7 @@ export class FramesInHand {
   readonly #timer: NodeJS.Timeout;
   #wake: (() => void) | undefined;
 
-  /** `onRoom`: called when there may be room for more. */
+  /** @param onRoom called when there may be room for more frames */
   constructor(onRoom: () => void) {
     this.#onRoom = onRoom;
     this.#timer = setInterval(() => this.#look(), ACK_WAIT_MS / LOOKS_PER_ACK_WAIT);
@@ -59,7 +62,10 @@ export class FramesInHand {
 
   // ---- What comes ----
 
-  /** @param deliveryOf makes a delivery of the bytes' copy */
+  /**
+   * Queues a frame.
+   * @param deliveryOf makes the delivery from a copy of the bytes
+   */
   add(data: Uint8Array, deliveryOf: (bytes: Uint8Array) => Delivery): void {
     const kept = this.#memory.keep(data);
     const delivery = deliveryOf(kept.bytes);
@@ -76,8 +82,9 @@ export class FramesInHand {
   }
 
   /**
-   * The broker gives out no more before the sink has stored what it holds: all processors together
-   * hold as many frames as they may, and each may have too few for its sink to store them.
+   * Notes that the broker gives out no more frames until the sink has stored those that it holds.
+   * All processors together hold as many frames as the broker allows, and each of them may have too
+   * few for its sink to write them.
    */
   starve(): void {
     if (this.#held.size === 0) return;
@@ -87,7 +94,10 @@ export class FramesInHand {
 
   // ---- What is here ----
 
-  /** Of those queued and taken, like {@link count} and {@link oldest}. */
+  /**
+   * Bytes of the frames that are queued or taken. {@link count} and {@link oldest} are about the
+   * same frames.
+   */
   get bytes(): number {
     return this.#bytes;
   }
@@ -96,7 +106,7 @@ export class FramesInHand {
     return this.#kept.size;
   }
 
-  /** When the broker stored the oldest frame, Unix milliseconds; infinity without one. */
+  /** When the broker stored the oldest frame, Unix milliseconds; infinity without a frame. */
   get oldest(): number {
     return oldestOf(this.#kept.keys());
   }
@@ -113,7 +123,7 @@ export class FramesInHand {
     return this.#isStarved;
   }
 
-  /** Whether as much is queued as one batch takes. */
+  /** Whether the queued frames fill one batch. */
   get full(): boolean {
     return this.#queuedBytes >= SINK_BATCH_BYTES_MAX || this.#queued.length >= SINK_BATCH_FRAMES_MAX;
   }
@@ -122,7 +132,7 @@ export class FramesInHand {
     return this.#queued.length === 0;
   }
 
-  /** Nothing is queued, and nothing more will come. */
+  /** Whether nothing is queued and nothing more will come. */
   get isOver(): boolean {
     return this.isEmpty && this.#isComplete;
   }
@@ -133,7 +143,10 @@ export class FramesInHand {
     return next !== undefined && !mayShare(next);
   }
 
-  /** Resolves when a frame comes, when it is full, starved or complete, or after `ms`. */
+  /**
+   * Resolves when a first frame comes, when a batch is full, when the frames are starved or
+   * complete, or after `ms`.
+   */
   async untilChange(ms?: number): Promise<void> {
     if (this.#isComplete) return;
     let timer: NodeJS.Timeout | undefined;
@@ -147,7 +160,10 @@ export class FramesInHand {
 
   // ---- What goes ----
 
-  /** The next frames in order: a batch of those that may share one, or a few that may not. */
+  /**
+   * Takes the next frames in order: frames for one shared batch, or at most SUSPECTS_IN_TURN_MAX
+   * that may not share one.
+   */
   take(mayShare: (delivery: Delivery) => boolean): Delivery[] {
     const isShared = !this.hasSuspect(mayShare);
     const most = isShared ? SINK_BATCH_FRAMES_MAX : SUSPECTS_IN_TURN_MAX;
@@ -162,14 +178,16 @@ export class FramesInHand {
     return taken;
   }
 
-  /** A frame that was taken is the next one again. */
+  /** Puts a taken frame back, as the next one. */
   putBack(delivery: Delivery): void {
     this.#queued.unshift(delivery);
     this.#queuedBytes += delivery.data.length;
     this.#wake?.();
   }
 
-  /** No code reads the bytes of these frames any more: other frames overwrite them. */
+  /**
+   * Marks these frames as held. No code reads their bytes any more: other frames overwrite them.
+   */
   hold(deliveries: readonly Delivery[]): void {
     for (const delivery of deliveries) {
       this.#letGo(delivery);
@@ -179,13 +197,15 @@ export class FramesInHand {
     this.#onRoom();
   }
 
-  /** These frames are acknowledged or given back. No code reads their bytes any more. */
+  /**
+   * Forgets these frames, which are acknowledged or given back. No code reads their bytes any more.
+   */
   settle(deliveries: readonly Delivery[]): void {
     for (const delivery of deliveries) this.#letGo(delivery);
     this.#onRoom();
   }
 
-  /** Gives back those that are queued or held. Called when all taken ones are settled. */
+  /** Gives back the frames that are queued or held. Called when all taken frames are settled. */
   close(): void {
     clearInterval(this.#timer);
     const left = [...this.#queued, ...this.#held];
@@ -208,10 +228,13 @@ export class FramesInHand {
 
 const BLOCK_BYTES = 2 * FRAME_BYTES_MAX;
 
-/** Frames fill it one behind the other. When all of them are released it begins anew. */
+/**
+ * Memory that frames fill one behind the other. When all its frames are released, it is filled from
+ * the start again.
+ */
 type Block = { readonly bytes: Uint8Array; used: number; frames: number };
 
-/** A frame in hand: `bytes` are its own until it is released. */
+/** A frame in hand. No other frame overwrites its `bytes` until it is released. */
 export type KeptFrame = { readonly bytes: Uint8Array; readonly block: Block | undefined };
 
 const newBlock = (): Block => ({ bytes: new Uint8Array(BLOCK_BYTES), used: 0, frames: 0 });
@@ -219,21 +242,24 @@ const newBlock = (): Block => ({ bytes: new Uint8Array(BLOCK_BYTES), used: 0, fr
 /**
  * The memory of one stream's frames while they are in hand.
  *
- * The client hands over views of new buffers. Where a message spans several reads, they are up to
- * three times as large as it. While a frame waits for its batch such buffers outlive young
- * collections, and under load V8 collected the whole heap three times a second. So a frame is
- * copied into blocks that are used again, and its buffers go with the next young collection.
+ * The NATS client hands over views of new buffers, which are up to three times as large as a
+ * message that spans several reads. Such buffers outlive V8's young collections while a frame waits
+ * for its batch, and under load V8 collected the whole heap three times a second. So each frame is
+ * copied into blocks that are used again, and the client's buffers go with the next young
+ * collection.
  *
- * Frames are released in about the order in which they came. Then blocks take up to 1.4 times the
- * most that was in hand. They are released when no frame is in hand.
+ * Frames are released in about the order in which they came. So the blocks take at most about 1.4
+ * times the largest amount in hand. All but the open block are released when no frame is in hand.
  */
 export class FrameBlocks {
-  /** Where the next frame goes; made with the first: many streams are idle. */
+  /**
+   * The block for the next frame. It is made with the first frame, because many streams are idle.
+   */
   #open: Block | undefined;
   #free: Block[] = [];
   #inHand = 0;
 
-  /** A copy. What is larger than a frame of ours stays where it is. */
+  /** Copies a frame into a block. A message larger than FRAME_BYTES_MAX is not copied. */
   keep(frame: Uint8Array): KeptFrame {
     if (frame.length > FRAME_BYTES_MAX) return { bytes: frame, block: undefined };
     if (!this.#open || this.#open.used + frame.length > BLOCK_BYTES)
@@ -247,7 +273,9 @@ export class FrameBlocks {
     return { bytes, block };
   }
 
-  /** Once for each frame, when no code reads its bytes any more. */
+  /**
+   * Releases a frame's memory. Called once for each frame, when no code reads its bytes any more.
+   */
   release({ block }: KeptFrame): void {
     if (!block) return;
     this.#inHand--;

@@ -1,18 +1,18 @@
 /**
- * Lets many work side by side, or one alone. The one goes first: later ones wait behind it, so that
- * it always gets its turn.
+ * Lets many works run side by side, or one alone. A work that waits to be alone goes first: later
+ * works wait behind it, so that it always gets its turn.
  */
 export class Gate {
   #inside = 0;
   #alone = false;
   #waiting: { alone: boolean; enter: () => void }[] = [];
 
-  /** Beside others that share. */
+  /** Runs the work beside other shared works. */
   shared<T>(work: () => Promise<T>): Promise<T> {
     return this.#run(false, work);
   }
 
-  /** While no other work is inside. */
+  /** Runs the work while no other work is inside. */
   alone<T>(work: () => Promise<T>): Promise<T> {
     return this.#run(true, work);
   }

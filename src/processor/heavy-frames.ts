@@ -10,22 +10,26 @@ type Waiting = { bytes: number; since: number; begin: () => void };
 
 export type HeavyFramesOptions = {
   clock: Pick<Clock, 'monotonic'>;
-  /** Told of a project that sends more of them than are decoded in time. */
+  /** Told of a project that sends more heavy frames than can be decoded in time. */
   onTooMany: (projectId: string) => void;
 };
 
 /**
- * Frames whose entry takes long to decode: they are decoded beside their stream, in slices of the
- * event loop, and join it when they are ready. What came behind them goes on meanwhile.
+ * Decodes frames whose entry takes long to decode. They are decoded beside their stream, in slices
+ * of the event loop, and join the stream when they are decoded. The frames behind them go on
+ * meanwhile.
  *
- * Projects take turns, and each has one frame at work at a time, in the order in which they came:
- * so another project's frame waits for one of each project, not for all that they queued.
- * HEAVY_DECODING_MAX are at work together, and what is decoded and not written is bounded: that
- * bounds memory.
+ * Projects take turns, and each project has one frame at work at a time. So a project's frame waits
+ * for one frame of each other project, not for all that they queued. To bound memory, at most
+ * HEAVY_DECODING_MAX frames are at work together, and none begins while HEAVY_DECODED_BYTES_MAX or
+ * more are decoded and not written.
  */
 export class HeavyFrames {
   readonly #options: HeavyFramesOptions;
-  /** By project; the one that was served last is last. A project stays while it is at work. */
+  /**
+   * Waiting frames by project. The project that was served last is the last one. A project stays in
+   * the map while it is at work.
+   */
   readonly #waiting = new Map<string, Waiting[]>();
   readonly #atWork = new Set<string>();
   #decodedBytes = 0;
@@ -34,7 +38,7 @@ export class HeavyFrames {
     this.#options = options;
   }
 
-  /** Runs the work on a frame of so many bytes when it is its turn. */
+  /** Runs the work on a frame of this many bytes when its turn comes. */
   async run(projectId: string, bytes: number, work: () => Promise<void>): Promise<void> {
     await new Promise<void>((begin) => {
       const own = this.#waiting.get(projectId) ?? [];
@@ -54,7 +58,10 @@ export class HeavyFrames {
     }
   }
 
-  /** @param bytes that were decoded and wait to be written; negative: that do so no more */
+  /**
+   * Changes the number of decoded bytes that wait to be written.
+   * @param bytes that were decoded; negative for bytes that were written or dropped
+   */
   decoded(bytes: number): void {
     this.#decodedBytes += bytes;
     this.#next();

@@ -15,26 +15,33 @@ import type { Delivery } from './delivery.ts';
 
 export type HeavyProjectsOptions = { link: NatsLink; clock: Clock; log: Log };
 
-/** What a project owes, and the youngest frame that was seen of it in each stream, Unix ms. */
+/**
+ * A project's debt in ms, and when the youngest of its frames in each stream was stored, Unix ms.
+ */
 type Sent = { owes: number; storedAt: Map<string, number> };
 
 /**
- * The processor's side of stream/work.ts: names the projects whose work makes it late.
+ * Names the projects whose work makes the processor late. This is the processor's side of
+ * stream/work.ts.
  *
- * A project's debt is reckoned at the moments at which the broker stored its frames. So it says how
- * fast the project sends, however late its frames are processed. A project may need half of the
- * processor's time: a millisecond of work is two of debt.
+ * A project's debt is reckoned with the times at which the broker stored its frames. So the debt
+ * shows how fast the project sends, however late its frames are processed. A project may need half
+ * of the processor's time: each millisecond of work adds two milliseconds of debt.
  *
- * Streams are late by different times, and a frame that is redelivered is older than those before
- * it. So each stream has a time of its own, and the streams of a project share what time pays off.
+ * Streams are late by different times, and a redelivered frame is older than the frames before it.
+ * So time is counted in each stream by itself. When a project sends in several streams, the time
+ * that passes in one of them pays off only that stream's share of the debt.
  */
 export class HeavyProjects {
   readonly #options: HeavyProjectsOptions;
   readonly #sent = new Map<string, Sent>();
   #sweepSize = DEBTS_SWEPT_MIN;
-  /** When a project was named last, monotonic ms. */
+  /** When each project was named last, monotonic ms. */
   readonly #namedAt = new Map<string, number>();
-  /** The last project that was seen; when it was, and when any other one was, monotonic ms. */
+  /**
+   * The project that was seen last; when it was seen last, and when any other project was seen
+   * last. Both are monotonic ms.
+   */
   #last = '';
   #lastAt = Number.NEGATIVE_INFINITY;
   #otherAt = Number.NEGATIVE_INFINITY;
@@ -44,7 +51,8 @@ export class HeavyProjects {
   }
 
   /**
-   * An item was processed.
+   * Adds an item's work to its project's debt. Names the project if it owes too much, the frame is
+   * late, and other projects send, too.
    * @param workMs as `workOn` in stream/work.ts estimates it
    * @param frame its stream, and when the broker stored it, Unix ms
    */
@@ -58,7 +66,9 @@ export class HeavyProjects {
     if (now - this.#otherAt < WORK_OTHERS_MS) this.name(projectId);
   }
 
-  /** All workers refuse the project for a while. */
+  /**
+   * Tells all workers to refuse the project for a while. Does nothing if it was named a moment ago.
+   */
   name(projectId: string): void {
     const now = this.#options.clock.monotonic();
     const before = this.#namedAt.get(projectId) ?? Number.NEGATIVE_INFINITY;
@@ -84,7 +94,10 @@ export class HeavyProjects {
     return sent;
   }
 
-  /** @param now of a frame in hand, Unix ms */
+  /**
+   * Forgets projects whose debt is paid.
+   * @param now when the broker stored the frame in hand, Unix ms
+   */
   #sweep(now: number): void {
     for (const [projectId, { owes, storedAt }] of this.#sent)
       if (Math.max(...storedAt.values()) + owes <= now) this.#sent.delete(projectId);
@@ -92,7 +105,10 @@ export class HeavyProjects {
   }
 }
 
-/** The time that passed in the stream, divided by the streams in which the project sends. */
+/**
+ * Returns the time that passed in the stream, divided by the number of streams in which the project
+ * sends.
+ */
 function paidOff(sent: Sent, stream: string, storedAt: number): number {
   const before = sent.storedAt.get(stream) ?? storedAt;
   if (storedAt < before) return 0;

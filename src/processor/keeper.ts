@@ -20,27 +20,32 @@ type KeeperOptions = {
 };
 
 /**
- * Makes again what was deleted under a running processor.
+ * Creates streams and consumers again that somebody deleted while the processor runs.
  *
- * A consumer is made whenever it is missing. It begins with the first frame of its stream: a work
- * queue keeps a frame until it is acknowledged, so nothing is lost, and the sink recognises a frame
- * that it has, so nothing is stored twice. A stream is made again only when this process saw it:
- * a stream that was never there is one that setup has yet to make, perhaps with other bounds. Its
- * frames are lost. Buckets are never made: an empty one would refuse every key.
+ * A missing consumer is always created again. It begins with the first frame of its stream: a work
+ * queue keeps each frame until it is acknowledged, so nothing is lost, and the sink recognises
+ * frames that it has, so nothing is stored twice.
+ *
+ * A missing stream is created again only if this process saw it before; its frames are lost. A
+ * stream that was never there is left to setup, which may give it other bounds. Buckets are never
+ * created: an empty bucket would make workers refuse every key.
  *
  * When one server of a cluster has led more than half of the streams for LOPSIDED_MS_MAX, some of
- * its leaders are asked to step down. Processors wait for different times, so that one begins.
+ * its leaders are asked to step down. Processors wait for different times, so that one of them
+ * begins before the others.
  */
 export class Keeper {
   readonly #options: KeeperOptions;
   readonly #lookMs: number;
   readonly #seen = new Set<string>();
   readonly #missingConsumers = new Set<string>();
-  /** What could not be made, so that the log says it once. */
+  /** Streams and consumers that could not be created. Each of these failures is logged once. */
   readonly #failing = new Set<string>();
-  /** How often each stream and consumer was made again. */
+  /** How often each stream and consumer was created again. */
   readonly #made: Map<string, number>;
-  /** Since when one server leads more than half, monotonic ms. */
+  /**
+   * Since when one server has led more than half of the streams, plus a random delay, monotonic ms.
+   */
   #lopsidedSince: number | undefined;
   readonly #stopping = new AbortController();
   #running: Promise<void> = Promise.resolve();
@@ -52,7 +57,7 @@ export class Keeper {
     this.#made = new Map(names.map((name) => [name, 0]));
   }
 
-  /** Resolves after the first look. */
+  /** Looks for the first time, and then every `lookMs`. Resolves after the first look. */
   async start(): Promise<void> {
     await this.#look();
     this.#running = this.#run();
@@ -93,7 +98,10 @@ export class Keeper {
     }
   }
 
-  /** Never rejects: the watch tells that JetStream does not answer. */
+  /**
+   * Looks for missing streams and consumers. Never rejects: the watch tells when JetStream does not
+   * answer.
+   */
   async #look(): Promise<void> {
     const { watch, wanted } = this.#options;
     const infos = await watch.look().catch(() => undefined);
@@ -153,7 +161,7 @@ export class Keeper {
         return;
       }
     } catch {
-      return; // The broker does not say that it is missing.
+      return; // no answer: the consumer may exist
     }
     this.#missingConsumers.add(name);
     const isMade = await this.#make(name, async () => {
@@ -182,6 +190,9 @@ export class Keeper {
   }
 }
 
-/** `SLUICE_EVENTS/processor`; none for a stream that the processor does not read. */
+/**
+ * The consumer's name in logs and metrics, `SLUICE_EVENTS/processor`; none for a stream that the
+ * processor does not read.
+ */
 const consumerNames = ({ config, consumer }: WantedStream): string[] =>
   consumer ? [`${config.name}/${consumer.durable_name}`] : [];

@@ -14,29 +14,28 @@ import type { NatsLink } from '../stream/nats.ts';
 import { CONSUMER } from '../stream/topology.ts';
 import { VERSION } from '../version.ts';
 
-/** `resent`: a client's own resend of something that is stored. */
+/** What happened to an item. `resent`: it is a client's own resend of an item that is stored. */
 export type ProcessResult = 'stored' | 'resent' | 'dead_letter';
 
-/** Figures that are computed at each scrape. */
+/** Values that are computed at each scrape. */
 export type ProcessorGauges = {
   lagSeconds: number;
-  /** By stream; those that could not be asked are left out. */
+  /** Frames that wait or are in hand, by stream. Streams that do not answer are left out. */
   pendingMessages: Readonly<Record<string, number>>;
-  /** A counter of its own. */
+  /** Dead letters that were removed to make room, or could not be filed. */
   droppedDeadLetters: number;
   refusedTokens: number;
-  /** Unix seconds; undefined where they do not end. */
+  /** When the NATS credentials expire, Unix seconds; undefined if they do not expire. */
   credsExpiry: number | undefined;
   sinks: readonly SinkHealth[];
-  /** Its CPU, memory and the like. */
+  /** CPU, memory and the like of the process. */
   ofProcess: MetricsSnapshot;
-  /** What the broker says of its streams and consumers. */
+  /** Metrics of the broker's streams and consumers. */
   broker: MetricsSnapshot;
 };
 
-/** The processor's metrics. */
 export class ProcessorMetrics {
-  /** By `type\nresult`. */
+  /** Number of items, by `type\nresult`. */
   readonly #processed = new Map<string, number>();
 
   processed(type: string, result: ProcessResult, count = 1): void {
@@ -44,12 +43,12 @@ export class ProcessorMetrics {
     this.#processed.set(key, (this.#processed.get(key) ?? 0) + count);
   }
 
-  /** Prometheus text format. */
+  /** Returns the metrics in Prometheus text format. */
   render(gauges: ProcessorGauges): Promise<string> {
     return this.#collect(gauges).metrics();
   }
 
-  /** The same for the page of the admin port. */
+  /** Returns the same metrics as values, for the page of the admin port. */
   async snapshot(gauges: ProcessorGauges): Promise<MetricsSnapshot> {
     return (await this.#collect(gauges).getMetricsAsJSON()) as MetricsSnapshot;
   }
@@ -107,10 +106,16 @@ export class ProcessorMetrics {
   }
 }
 
-/** A scrape waits no longer: Prometheus gives up after 5 s, and takes the process for dead. */
+/**
+ * How long a scrape waits for each stream. Prometheus gives up after 5 s, and takes the process for
+ * dead.
+ */
 const SCRAPE_MS_MAX = 2_000;
 
-/** Frames that wait in each stream or are in hand; streams that do not answer are left out. */
+/**
+ * Asks each stream for the number of frames that wait in it or are in hand. Streams that do not
+ * answer are left out.
+ */
 export async function pendingMessages(
   link: NatsLink,
   streams: readonly string[],

@@ -8,15 +8,21 @@ import type { NatsLink } from '../stream/nats.ts';
 import { COUNTERS_BUCKET } from '../stream/topology.ts';
 
 const DATE_CHARS = 'YYYY-MM-DD'.length;
-/** Of a subject's tokens, `$KV.<bucket>.outcomes.<projectId>.<date>`. */
+/** Index of the date among the tokens of a subject, `$KV.<bucket>.outcomes.<projectId>.<date>`. */
 const DATE_AT = 4;
 const STREAM = `KV_${COUNTERS_BUCKET}`;
-/** Its value: the oldest date that the bucket has. */
+/** The key whose value is the oldest date in the bucket. */
 const OLDEST_KEY = 'outcomes.oldest';
-/** Average pause between looks; random, so that one of several processors finds old days first. */
+/**
+ * Average pause between two looks. The pause is random, so that one of several processors finds old
+ * days first.
+ */
 const LOOK_MS = 600_000;
 
-/** After so many days without a look the days that are there are asked for. */
+/**
+ * When the oldest date is further back than this, the bucket is asked which dates it has. Otherwise
+ * every date in between is purged.
+ */
 const NEAR_DAYS = 100;
 
 const dateOf = (ms: number): string => new Date(ms).toISOString().slice(0, DATE_CHARS);
@@ -26,14 +32,15 @@ type OldDaysOptions = { link: NatsLink; log: Log; clock?: Clock };
 /**
  * Removes outcomes that are older than OUTCOME_DAYS_KEPT.
  *
- * Two requests remove one date for all projects, as this cell counted it and as others did: to ask
- * for each project's days would cost a broker seconds (docs/broker-quirks.md).
- * The days are purged from the stream, because a deletion through the bucket would leave a marker
- * for each day, for ever. The broker's clock has a say in what is too old: this machine's clock may
- * be wrong, and the counts are those of all workers.
+ * For each date, two purges remove the outcomes of all projects: those that this cell counted, and
+ * the copies from other cells. A request for each project's days would cost the broker seconds
+ * (docs/broker-quirks.md). The days are purged from the stream, because a deletion through the
+ * bucket would leave a marker for each day for ever. A day must be too old by this machine's clock
+ * and by the time of the bucket's last message: this machine's clock may be wrong, and the counts
+ * are those of all workers.
  *
- * The processor does it, not ingest, which writes the days: NATS cannot limit a purge to some keys,
- * and credentials of ingest shall not empty the bucket.
+ * The processor removes the days, although ingest writes them: NATS cannot limit a purge to some
+ * keys, and the credentials of ingest must not be able to empty the bucket.
  */
 export class OldDays {
   readonly #options: Required<OldDaysOptions>;
@@ -46,23 +53,27 @@ export class OldDays {
     this.#timer.unref();
   }
 
-  /** A removal that is under way ends with the date that it is at. */
+  /** Stops looking. A removal that is under way ends with its present date. */
   stop(): void {
     clearInterval(this.#timer);
     this.#closing = true;
   }
 
-  /** Never throws: failures are logged, and the next look finds the days again. */
+  /**
+   * Removes the old days. Never throws: failures are logged, and the next look finds the days
+   * again.
+   */
   async remove(): Promise<void> {
     try {
       const kv = await openBucket(this.#options.link, COUNTERS_BUCKET);
       const entry = await kv.get(OLDEST_KEY);
       const before = entry?.operation === 'PUT' ? entry.string() : undefined;
       if (before !== undefined && before >= dateOf(this.#keptFrom(this.#options.clock.now()))) return;
-      // Patient: a broker may take seconds for a list of all days.
+      // The manager waits long enough for a broker that takes seconds to list all days.
       const manager = await this.#options.link.manager();
       const { state } = await manager.streams.info(STREAM);
-      // A bucket that never held anything has no day, and the year 1 for its last message.
+      // A bucket that never held anything has no days, and reports the year 1 as the time of its
+      // last message.
       if (state.last_seq === 0) return;
       const keptFrom = this.#keptFrom(Math.min(this.#options.clock.now(), Date.parse(state.last_ts)));
       const isNear = before !== undefined && keptFrom - Date.parse(before) < NEAR_DAYS * DAY_MS;
@@ -84,14 +95,14 @@ export class OldDays {
   }
 }
 
-/** All dates in the bucket. */
+/** Returns all dates that the bucket has. */
 async function datesThere(manager: JetStreamManager): Promise<string[]> {
   const filter = `$KV.${COUNTERS_BUCKET}.${ledgerKey('*', '>')}`;
   const { state } = await manager.streams.info(STREAM, { subjects_filter: filter });
   return [...new Set(Object.keys(state.subjects ?? {}).map((subject) => subject.split('.')[DATE_AT] ?? ''))];
 }
 
-/** From `date` to that of `untilMs`. */
+/** Returns the dates from `date` to the date of `untilMs`. */
 function datesBetween(date: string, untilMs: number): string[] {
   const dates: string[] = [];
   for (let ms = Date.parse(date); ms <= untilMs; ms += DAY_MS) dates.push(dateOf(ms));

@@ -8,8 +8,8 @@ import { streamNames } from '../stream/stream-watch.ts';
 import { CHUNKS_STREAM, CONSUMER, isFrameStreamName } from '../stream/topology.ts';
 
 /**
- * The first and last sequence of a stream (of a frame stream: of its unprocessed frames). In an
- * empty stream the first is one beyond the last.
+ * The first and last sequence of a stream; in a frame stream, the first is that of the first
+ * unprocessed frame. When there is none, `first` is one more than `last`.
  */
 export type StreamEnds = { first: number; last: number };
 
@@ -18,23 +18,24 @@ type Watermark = {
   chunksUpTo: number;
   /** Monotonic ms. */
   notedAt: number;
-  /** Last sequence of each frame stream, CHUNK_SWEEP_DELAY_MS later. */
+  /** Last sequence of each frame stream, noted CHUNK_SWEEP_DELAY_MS after `notedAt`. */
   framesUpTo?: ReadonlyMap<string, number>;
 };
 
 /**
- * Which parts of large entries no frame needs any more. Pure: it takes the streams' figures and
- * answers how far to purge. Parts that a frame names are gone long before (frame-writer.ts). These
- * are left: their frame was never published, or their processor was killed at the wrong moment.
+ * Finds the parts of large entries that no frame needs any more. The class is pure: it takes the
+ * sequences of the streams and returns how far the chunks stream may be purged. Usually the
+ * processor removes a frame's parts itself (frame-writer.ts). Parts are left over when their frame
+ * was never published, or when their processor was killed at the wrong moment.
  *
- * A frame that names a part is stored at most five minutes after the part (the worker answers 200
- * only then). So ten minutes after the chunks stream ended at A, every frame that could name a part
- * up to A is in its stream, at or before the stream's last sequence L. Once the unprocessed frames
- * begin beyond L in every frame stream, parts up to A can go. No clock is compared with another,
- * and there is no index of parts.
+ * A frame that names a part is stored at most five minutes after the part (only then does the
+ * worker answer 200). Say the chunks stream ended at sequence A ten minutes ago. Then every frame
+ * that could name a part up to A is now in its stream, at or before that stream's last sequence L.
+ * Once the unprocessed frames of every frame stream begin beyond its L, the parts up to A can go.
+ * This compares no two clocks and needs no index of parts.
  */
 export class SweepPlan {
-  /** Oldest first. */
+  /** Notes of where the streams ended, oldest first. */
   #watermarks: Watermark[] = [];
 
   /**
@@ -42,7 +43,8 @@ export class SweepPlan {
    * @returns the sequence up to which the chunks stream may be purged, or undefined
    */
   next(now: number, chunks: StreamEnds, frames: ReadonlyMap<string, StreamEnds>): number | undefined {
-    // A broker that lost the end of the stream, or has a new one, gives its numbers again.
+    // A broker that lost the end of the stream, or has a new stream, gives out the same sequences
+    // again.
     this.#watermarks = this.#watermarks.filter(({ chunksUpTo }) => chunksUpTo <= chunks.last);
     const newest = this.#watermarks.at(-1);
     if (chunks.last >= chunks.first && newest?.chunksUpTo !== chunks.last)
@@ -56,17 +58,26 @@ export class SweepPlan {
   }
 }
 
-/** A stream that is gone has no frames left. */
+/**
+ * Whether every frame stream's unprocessed frames begin beyond the noted sequence. A deleted stream
+ * has no frames left.
+ */
 const isPast = (framesUpTo: ReadonlyMap<string, number>, frames: ReadonlyMap<string, StreamEnds>): boolean =>
   [...framesUpTo].every(([name, last]) => (frames.get(name)?.first ?? Infinity) > last);
 
-/** A stream that never held anything says that it begins and ends at 0. */
+/**
+ * Returns the ends of a stream. A stream that never held anything reports that it begins and ends
+ * at 0.
+ */
 const endsOf = ({ messages, first_seq, last_seq }: StreamState): StreamEnds => ({
   first: messages === 0 ? last_seq + 1 : first_seq,
   last: last_seq,
 });
 
-/** Undefined: there is no chunks stream. */
+/**
+ * Reads the ends of the chunks stream and all frame streams. Undefined when there is no chunks
+ * stream.
+ */
 async function readEnds(
   manager: JetStreamManager,
 ): Promise<{ chunks: StreamEnds; frames: Map<string, StreamEnds> } | undefined> {
@@ -81,7 +92,7 @@ async function readEnds(
 
 type PartSweeperOptions = { link: NatsLink; clock: Clock; log: Log };
 
-/** Looks once a minute, in any number of processors at once: to purge twice does no harm. */
+/** Sweeps once a minute. Several processors may sweep at once: a second purge does no harm. */
 export class PartSweeper {
   readonly #options: PartSweeperOptions;
   readonly #plan = new SweepPlan();
@@ -106,8 +117,9 @@ export class PartSweeper {
   }
 
   /**
-   * One look. @throws when the broker, or the leader of one of the streams, does not answer: then
-   * nothing is swept
+   * Looks once, and purges the parts that no frame needs.
+   * @throws when the broker, or the leader of one of the streams, does not answer; then nothing is
+   * purged
    */
   async sweep(): Promise<void> {
     const manager = await this.#options.link.manager();

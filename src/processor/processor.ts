@@ -1,5 +1,6 @@
 /**
- * COMPOSITION ROOT of `sluice processor`: frames come out of the streams, records go into the sink.
+ * COMPOSITION ROOT of `sluice processor`: takes frames from the streams and writes records into the
+ * sink.
  */
 import type { Config } from '../config.ts';
 import { type Clock, systemClock } from '../lib/clock.ts';
@@ -41,23 +42,27 @@ import { PullQueue } from './pull-queue.ts';
 import { TracedFrameWriter } from './traced-writer.ts';
 
 const ADMIN_PORT = 8082;
-/** Room for a pull while as much is in hand. */
+/** Least bytes that a stream may have in hand: room for a pull of 1 MiB while 1 MiB is in hand. */
 const PREFETCH_BYTES_MIN = 2 * 1024 * 1024;
 
 export type RunningProcessor = {
-  /** Stores what is in hand, or gives it back when that takes long, and closes everything. */
+  /**
+   * Stores the frames in hand, or gives them back when storing takes long, and closes everything.
+   */
   stop(): Promise<void>;
 };
 
 export type ProcessorOptions = {
   clock?: Clock;
-  /** Takes the place of the one that the settings name. */
+  /** A sink to use in place of the one that the settings name. */
   sink?: Sink;
-  /** A bug: by default it ends the process, and its supervisor starts another. */
+  /** Takes a bug. By default the error ends the process, and its supervisor starts another. */
   onBug?: (error: unknown) => void;
 };
 
-/** Throws out of every handler, so that the runtime reports it and ends the process. */
+/**
+ * Throws the error outside of all handlers, so that the runtime reports it and ends the process.
+ */
 function endProcess(error: unknown): void {
   setImmediate(() => {
     throw error;
@@ -84,7 +89,7 @@ class Processor implements RunningProcessor {
   readonly #metrics = new ProcessorMetrics();
   readonly #processFigures = new ProcessFigures();
   readonly #pipes: StreamPipe[] = [];
-  /** What to close, in the order of opening. */
+  /** Functions that close what was opened, in the order of opening. */
   readonly #closers: (() => Promise<void>)[] = [];
   #sink: SeveralSinks | undefined;
   #link: NatsLink | undefined;
@@ -152,7 +157,7 @@ class Processor implements RunningProcessor {
     await keeper.start();
   }
 
-  /** Only where a sink keeps a tally. */
+  /** Raises counts that Redis lost to the sink's tally, if a sink keeps a tally. */
   #startLostCounts(link: NatsLink): void {
     const reader = tallyReader(this.#config.sinks);
     if (!reader) return;
@@ -171,7 +176,8 @@ class Processor implements RunningProcessor {
   #startRetention(link: NatsLink, sink: Sink): void {
     const { retentionDays: days } = this.#config;
     if (days === undefined) return;
-    // Of two clocks the one that removes less: a machine may start with its own far ahead.
+    // The earlier of two clocks is used, which removes less: a machine may start with its clock far
+    // ahead.
     const now = async (): Promise<number> => Math.min(this.#clock.now(), await brokerNow(link));
     const retention = new Retention({ sink, days, now, log: this.#log });
     retention.start();
@@ -261,7 +267,7 @@ class Processor implements RunningProcessor {
   }
 
   async #gauges(): Promise<ProcessorGauges> {
-    // Frames that the sink holds are no lag, unless it cannot store them.
+    // Frames that the sink holds count as lag only if the sink cannot store them.
     const isFailing = this.#sink?.isFailing ?? false;
     const oldest = Math.min(
       ...this.#pipes.map(({ queue: { frames } }) =>
@@ -302,7 +308,7 @@ class Processor implements RunningProcessor {
 }
 
 /**
- * Starts the processor; waits for NATS as long as it takes.
+ * Starts the processor. Waits for NATS as long as necessary.
  * @throws SinkSettingError, FolderTakenError, JournalError; PortError when the admin port is taken
  */
 export async function runProcessor(

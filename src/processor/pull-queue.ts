@@ -14,11 +14,11 @@ import { Delivery } from './delivery.ts';
 import { FramesInHand } from './frames-in-hand.ts';
 
 /**
- * The least that a pull asks for: room for a frame with its subject, reply subject and headers,
- * which the broker counts too.
+ * Least bytes that a pull asks for: room for a frame with its subject, reply subject and headers,
+ * which the broker counts, too.
  */
 const PULL_BYTES_MIN = 2 * FRAME_BYTES_MAX;
-/** The broker's answer to a pull may be under way when its time is up. */
+/** Extra wait after a pull's time is up, because the broker's answer may be under way. */
 const PULL_GRACE_MS = 1_000;
 
 const Status = { heartbeat: 100, timeout: 408, notFound: 404, conflict: 409 } as const;
@@ -32,28 +32,35 @@ export type PullQueueOptions = {
 };
 
 type PullState =
-  /** No pull is open: there is no room, or no connection. */
+  /** No pull is open, because there is no room or no connection. */
   | { readonly is: 'idle' }
-  /** `wanted`: frames that it still asks for; `isBarren`: it brought none. */
+  /**
+   * A pull is open. `wanted`: frames that it still waits for. `isBarren`: it has brought no frame
+   * yet.
+   */
   | { readonly is: 'open'; readonly number: number; wanted: number; isBarren: boolean }
-  /** The stream or the consumer is missing, or says nothing: it is looked for after a while. */
+  /**
+   * The stream or the consumer is missing or does not answer. The next look comes after
+   * PULL_RETRY_MS.
+   */
   | { readonly is: 'missing' }
-  /** Nothing is fetched any more. */
+  /** Frames are fetched no more. */
   | { readonly is: 'stopped' };
 
 /**
  * Fetches frames of one stream ahead of their use.
  *
  * A pull request is open at the broker whenever there is room. So a frame that comes alone is
- * delivered at once, and under load the next frames arrive while the last are written. Bytes and
- * number of all frames in hand are bounded: a pull asks for the free room, one pull at a time. A
- * message larger than the free room, which no worker of ours sends, is fetched alone, when no frame
- * is in hand.
+ * delivered at once, and under load the next frames arrive while the last ones are written. The
+ * bytes and the number of all frames in hand are bounded: one pull is open at a time, and it asks
+ * for the free room. A message larger than the free room, which no worker of ours sends, is fetched
+ * alone when no frame is in hand.
  *
- * A pull ends with the last frame that it asked for, with a status from the broker, or after its
- * time when the status was lost. Then the consumer is asked whether it is there, and this class is
- * *idle*, *open* again, or *missing* until it is. What else a pull without an answer may mean, the
- * consumer's figures say: messages that are gone (stream/backlog.ts), or frames that sinks hold.
+ * A pull ends with the last frame that it asked for, with a status from the broker, or when its
+ * time is up and the status was lost. After a lost status the consumer is looked for: if it exists,
+ * this class becomes *idle* and then *open* again; if not, it is *missing* until the consumer
+ * exists. A pull that ends unfilled may have two more reasons, which the consumer's info shows:
+ * messages are gone (stream/backlog.ts), or sinks hold as many frames as the broker gives out.
  */
 export class PullQueue {
   readonly frames: FramesInHand;
@@ -65,12 +72,12 @@ export class PullQueue {
   readonly #inbox: string;
   #subscription: LastingSubscription | undefined;
   #state: PullState = { is: 'idle' };
-  /** While a pull is open or the consumer is missing: the next {@link #check}. */
+  /** Timer of the next {@link #check}, while a pull is open or the consumer is missing. */
   #timer: NodeJS.Timeout | undefined;
   #pulls = 0;
-  /** How long a pull is open. */
+  /** How long the broker keeps a pull open. */
   #expiresMs = PULL_EXPIRES_MS;
-  /** The next message is larger than what was free. */
+  /** Whether the next message is larger than the free room. */
   #isOversized = false;
 
   constructor({ link, stream, bytesMax, log, goneLookMs = GONE_LOOK_MS }: PullQueueOptions) {
@@ -89,7 +96,7 @@ export class PullQueue {
     void this.#check();
   }
 
-  /** Fetches no more. Resolves when the frames that are on their way have come. */
+  /** Fetches no more frames. Resolves when the frames that are on their way have come. */
   async stop(): Promise<void> {
     this.#become({ is: 'stopped' });
     if (this.#link.connected) await this.#subscription?.drain();
@@ -126,8 +133,9 @@ export class PullQueue {
   }
 
   /**
-   * The broker does not answer a pull to a missing consumer: look for the consumer, then pull.
-   * `isUnfilled`: the last pull's time was over.
+   * Looks for the consumer, and then begins the next pull. The broker does not answer a pull to a
+   * missing consumer.
+   * @param isUnfilled whether the last pull's time ended before it had brought all its frames
    */
   async #check({ isUnfilled = false } = {}): Promise<void> {
     clearTimeout(this.#timer);
@@ -143,7 +151,7 @@ export class PullQueue {
       if (state === this.#state) this.#retryLater((error as Error).message);
       return;
     }
-    if (state !== this.#state) return; // a reconnect has begun another one meanwhile
+    if (state !== this.#state) return; // a reconnect has changed the state
     if (state.is === 'missing') this.#log.info({ stream: this.stream }, 'processor: the stream is there');
     this.#endPull();
   }
@@ -171,12 +179,12 @@ export class PullQueue {
 
   #status(msg: Msg, code: number): void {
     const state = this.#state;
-    // Of a pull that is over.
+    // The status belongs to a pull that is over.
     if (state.is !== 'open' || msg.subject !== `${this.#inbox}.${state.number}`) return;
     if (code === Status.heartbeat) return;
     const reason = msg.headers?.description ?? '';
     const isTooLarge = code === Status.conflict && /Size/.test(reason);
-    // Said as well when the messages before it have used up what was free.
+    // A pull that has brought frames may only have used up its room: the next message may fit then.
     if (isTooLarge && state.isBarren) this.#isOversized = true;
     if (code === Status.timeout) void this.#check({ isUnfilled: true });
     else if (isTooLarge) this.#endFilledPull();

@@ -4,8 +4,8 @@ import type { Delivery } from './delivery.ts';
 import { FrameWriter, type FrameWriterOptions, type WriteReport } from './frame-writer.ts';
 
 /**
- * A writer that tells of the sampled entries in its frames: a span for each attempt, until the
- * frame is acknowledged.
+ * A writer that traces the sampled entries in its frames. Each attempt at an entry is a span, which
+ * ends when the frame is acknowledged or the attempt fails.
  */
 export class TracedFrameWriter extends FrameWriter {
   readonly #tracing: Tracing;

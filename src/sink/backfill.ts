@@ -1,7 +1,8 @@
 /**
- * Brings what the s3 sink archived into another sink, object by object, in one order: by day,
- * stream, hour and name. An object is a frame there, and each of its rows an entry, so the sink can
- * go on in the middle of one. Rows that the sink has do not become two (SinkRecord.rowKey).
+ * Writes what the s3 sink archived into another sink. Objects are read one after the other, sorted
+ * by day, stream, hour and name. For the sink, an object is a frame and each of its rows is an
+ * entry, so an interrupted backfill can go on in the middle of an object. Rows that the sink has
+ * already are not stored twice (SinkRecord.rowKey).
  */
 import { setTimeout as pause } from 'node:timers/promises';
 import { SINK_BATCH_BYTES_MAX } from '../limits.ts';
@@ -14,12 +15,15 @@ import { UnavailableError } from './unavailable.ts';
 const TRIES_MAX = 6;
 const PAUSE_MS = 1_000;
 
-/** `after`: the place of the last object that an earlier run brought; undefined: from the first. */
+/**
+ * A backfill to run. `after`: the place of the last object that an earlier run finished; undefined
+ * begins with the first object.
+ */
 export type Backfill = { from: S3Setting; to: Sink; span: Span; project?: string; after?: string };
 
 /**
- * After each object. `place` sorts as objects are brought. `stored`: rows that the sink did not
- * have; `refused`: those that it does not take.
+ * Progress, reported after each object. `place` sorts in the order of the objects. `stored`: rows
+ * that the sink did not have before. `refused`: rows that the sink does not take.
  */
 export type BroughtObject = {
   place: string;
@@ -29,7 +33,10 @@ export type BroughtObject = {
   refused: readonly RefusedRow[];
 };
 
-/** @throws UnavailableError; Error that names an object which cannot be read; SinkSettingError */
+/**
+ * Runs a backfill, and yields after each object.
+ * @throws UnavailableError; Error that names an object which cannot be read; SinkSettingError
+ */
 export async function* backfill({
   from,
   to,
@@ -53,7 +60,7 @@ export async function* backfill({
 
 type ArchivedObject = { bucket: Bucket; key: string; rows: number; project?: string };
 
-/** What is away for a moment is asked again. */
+/** Repeats work that fails because a store is away for a moment, TRIES_MAX times at most. */
 async function withPatience<T>(work: () => Promise<T>): Promise<T> {
   for (let tries = 1; ; tries++) {
     try {
@@ -65,7 +72,9 @@ async function withPatience<T>(work: () => Promise<T>): Promise<T> {
   }
 }
 
-/** Batches of an object, one after the other: each knows what those before it stored. */
+/**
+ * The batches of one object, one after the other. Each batch knows what the earlier ones stored.
+ */
 class ObjectBatches {
   readonly #sink: StreamSink;
   readonly #frameId: string;

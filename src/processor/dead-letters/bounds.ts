@@ -1,14 +1,15 @@
 /**
- * Keeps the dead letters of each project within a share of their stream, and all together below its
- * bound, by removing the oldest.
+ * Keeps the dead letters of each project within a share of their stream, and all dead letters below
+ * the stream's bound, by removing the oldest.
  *
- * What a project has is read from the stream when its first dead letter comes, and grows with each
- * dead letter that this process files. Dead letters also go without us (age, a purge), and other
- * processors file theirs. So when the share seems full it is read again, unless it was read a
- * moment ago and no letter has gone since, and only then dead letters are removed, a tenth of the
- * share at a time. With several processors a project may have one share for each of them.
+ * A project's use is read from the stream when its first dead letter comes, and grows with each
+ * dead letter that this process files. Dead letters also disappear without this process (by age or
+ * a purge), and other processors file some, too. So when the share seems full, the use is read
+ * again, unless it was read within the last LOOK_MS and no letter has gone since. Only then are
+ * dead letters removed, a tenth of the share at a time. With several processors, a project may fill
+ * one share for each of them.
  *
- * The broker itself removes the oldest message of a full stream (`discard: old`), but the
+ * The broker, too, would remove the oldest message of a full stream (`discard: old`), but the
  * processor would not learn how many dead letters went.
  */
 import type { JsMsg } from '@nats-io/jetstream';
@@ -19,22 +20,23 @@ import { storedMessages } from '../../stream/stored-messages.ts';
 import { DEAD_LETTERS_STREAM, DEAD_LETTERS_SUBJECT } from '../../stream/topology.ts';
 
 /**
- * One project's dead letters take at most this part of their stream, and so many messages: all are
- * read at times.
+ * Bounds of one project's dead letters: an eighth of their stream's bytes, and MESSAGES_MAX
+ * messages, because the headers of all its messages are read at times.
  */
 const SHARES = 8;
 const MESSAGES_MAX = 10_000;
 /**
- * Projects whose figures a processor keeps, some 100 bytes each; those of others are read again.
+ * Projects whose use a processor remembers, at most, some 100 bytes each. The use of other projects
+ * is read from the stream again.
  */
 const PROJECTS_KNOWN_MAX = 10_000;
-/** What remains of a share, or of the whole stream, after dead letters were removed from it. */
+/** Part of a share, or of the whole stream, that remains after old dead letters were removed. */
 const KEPT_SHARE = 0.9;
-/** Headers and what the broker adds, of one message. */
+/** Allowance for one message's headers and what the broker adds. */
 const MESSAGE_OVERHEAD_BYTES = 1024;
 /**
- * The broker is asked for the stream's size again when we have filed so much of its bound, or after
- * this time. What a project has is not read again before it.
+ * The broker is asked for the stream's size again after this process has filed this part of the
+ * stream's bound, or after LOOK_MS. A project's use is trusted for LOOK_MS, too.
  */
 const LOOK_SHARE = 0.01;
 const LOOK_MS = 10_000;
@@ -42,7 +44,10 @@ const LOOK_MS = 10_000;
 /** Bytes that one project's dead letters may take. */
 export const deadLetterShare = (streamBytesMax: number): number => Math.floor(streamBytesMax / SHARES);
 
-/** Headers of the messages below a subject from a sequence on, oldest first. */
+/**
+ * Reads the headers of the messages whose subjects match the filter, from a sequence on, oldest
+ * first.
+ */
 export const deadLetterHeaders = (link: NatsLink, filter: string, from = 1): AsyncGenerator<JsMsg> =>
   storedMessages(link, DEAD_LETTERS_STREAM, {
     filter_subjects: filter,
@@ -51,25 +56,31 @@ export const deadLetterHeaders = (link: NatsLink, filter: string, from = 1): Asy
   });
 
 type Message = { sequence: number; bytes: number; isLetter: boolean };
-/** A letter is a message, or several where it is large. */
+/** Size of some dead letters. A large letter takes several messages. */
 type Size = { bytes: number; messages: number; letters: number };
-/** `readAt`: when it was read from the stream, monotonic ms. */
+/** Use of a project. `readAt`: when it was read from the stream, monotonic ms. */
 type Used = Size & { readAt: number };
-/** Whether a project's share has room for the bytes of a letter. */
+/** Whether a letter with this many bytes fits into a project's share. */
 const fits = (bytes: number, bytesMax: number): boolean =>
   bytes + MESSAGE_OVERHEAD_BYTES <= deadLetterShare(bytesMax);
 
-/** The stream's bound, what it held at the last look and what we have filed since. */
+/**
+ * The stream's bound and its bytes at the last look, the bytes this process filed since, and the
+ * time of the look (monotonic ms).
+ */
 type StreamLook = { bytesMax: number; bytes: number; filed: number; at: number };
 
 export class DeadLetterBounds {
   readonly #link: NatsLink;
   readonly #clock: Clock;
   readonly #onDropped: (letters: number, projectSegment?: string) => void;
-  /** Of projects that had dead letters lately. */
+  /** Use of each project that had dead letters lately, by the project's segment in subjects. */
   readonly #projects = new Map<string, Used>();
   #stream: StreamLook | undefined;
-  /** One dead letter at a time: nothing is removed, and counted, twice. */
+  /**
+   * Ends when the previous letter has its room. Letters take turns, so that nothing is removed and
+   * counted twice.
+   */
   #turn: Promise<unknown> = Promise.resolve();
 
   constructor(parts: {
@@ -84,10 +95,10 @@ export class DeadLetterBounds {
 
   /**
    * Makes room for a dead letter of a project.
-   * @param mayAsk whether it is still to be tried when its turn comes
-   * @returns false when its bytes do not fit the project's share: then only its record is to be
-   * filed
-   * @throws when the broker does not answer, or the letter is not to be tried
+   * @param mayAsk whether the letter is still to be tried when its turn comes
+   * @returns false when the letter's bytes do not fit the project's share: then only its record is
+   * to be filed
+   * @throws when the broker does not answer, or when the letter is not to be tried any more
    */
   makeRoom(projectSegment: string, bytes: number, mayAsk = () => true): Promise<boolean> {
     const room = this.#turn.then(() => {
@@ -98,7 +109,7 @@ export class DeadLetterBounds {
     return room;
   }
 
-  /** After the stream was away or made anew. */
+  /** Forgets what was read, after the stream was away or was created again. */
   forget(): void {
     this.#projects.clear();
     this.#stream = undefined;
@@ -130,7 +141,10 @@ export class DeadLetterBounds {
     return keepsBytes;
   }
 
-  /** Whether others have filed or removed letters for a while, or have removed some of these. */
+  /**
+   * Whether the remembered use is older than LOOK_MS, or some of the letters that it counts are
+   * gone.
+   */
   async #isOutdated(used: Used, projectSegment: string, now: number): Promise<boolean> {
     if (now - used.readAt > LOOK_MS) return true;
     const manager = await this.#link.manager();
@@ -154,7 +168,7 @@ export class DeadLetterBounds {
         const wanted = surplus + bytesMax * LOOK_SHARE;
         const oldest = { bytes: wanted, messages: 0, letters: 0 };
         await this.#drop(await this.#read(`${DEAD_LETTERS_SUBJECT}.>`, oldest), oldest);
-        this.#projects.clear(); // whose they were is unknown
+        this.#projects.clear(); // whose letters were removed is unknown
       }
     }
     look.filed += bytes + MESSAGE_OVERHEAD_BYTES;
@@ -162,7 +176,10 @@ export class DeadLetterBounds {
     return look;
   }
 
-  /** Reads the oldest messages, up to the dead letter with which they are enough; else all. */
+  /**
+   * Reads the oldest messages, up to the dead letter whose end makes their sum reach `enough`.
+   * Without `enough`, all messages are read.
+   */
   async #read(filter: string, enough = ALL): Promise<Message[]> {
     const messages: Message[] = [];
     let sum = NOTHING;
@@ -177,8 +194,8 @@ export class DeadLetterBounds {
   }
 
   /**
-   * Removes the oldest of these messages: whole dead letters, so many that the surplus is gone.
-   * @returns what they took
+   * Removes the oldest of these messages: whole dead letters, until the surplus is gone.
+   * @returns the size of what was removed
    */
   async #drop(messages: readonly Message[], surplus: Size, projectSegment?: string): Promise<Size> {
     let gone = NOTHING;
@@ -188,7 +205,7 @@ export class DeadLetterBounds {
       upTo = message.sequence;
       if (message.isLetter && reaches(gone, surplus)) break;
     }
-    if (upTo === 0) return gone; // there was none
+    if (upTo === 0) return gone; // there is nothing to remove
     const filter =
       projectSegment === undefined ? {} : { filter: `${DEAD_LETTERS_SUBJECT}.${projectSegment}.>` };
     const manager = await this.#link.manager();

@@ -1,4 +1,6 @@
-/** Dead letters out of what a frame held, and out of what the sink refused of it. */
+/**
+ * Composes dead letters from the content of a frame, and from the rows that the sink refused of it.
+ */
 
 import type { Slices } from '../../lib/slices.ts';
 import { containerOf } from '../../sink/containers.ts';
@@ -11,10 +13,10 @@ import { EnvelopeDecoder, type WholeItem } from '../decode/decode.ts';
 import { encodeRecording } from '../decode/recording.ts';
 import type { Delivery } from '../delivery.ts';
 
-/** One entry's place: what the sink knows it by. */
+/** Place of an entry in its frame. The sink knows entries by the frame's id and this index. */
 export type Place = { delivery: Delivery; index: number };
 
-/** A whole frame that no code could read, or was to read. */
+/** Dead letter of a whole frame that could not be read, or that is set aside unread. */
 export const frameDeadLetter = (
   { subject, frameId, data, replay }: Delivery,
   reason: string,
@@ -51,8 +53,9 @@ type WholeEntry = {
 };
 
 /**
- * An envelope that cannot be stored at all, with its payloads: parts of a large one are removed
- * when its frame is acknowledged. When the parts cannot be joined, the dead letter has their rest.
+ * Dead letter of an envelope that cannot be stored at all. It contains the payloads of a large
+ * entry, because their parts are removed when the frame is acknowledged. When the parts cannot be
+ * joined, those that were found are the letter's `rest`.
  */
 export function envelopeDeadLetter(
   place: Place,
@@ -68,20 +71,23 @@ export function envelopeDeadLetter(
 
 export type BadItem = { item: WholeItem; reason: string };
 
-/** An entry with these items that can be published again: it does not count the envelope twice. */
+/**
+ * Encodes an entry with these items for a later replay. It has no month and no position, so that
+ * the envelope is not counted twice.
+ */
 function uncounted(entry: EnvelopeEntry, items: readonly WholeItem[]): Uint8Array {
   const { month: _month, position: _position, parts: _parts, ...shared } = entry;
   return encodeEntry({ ...shared, items: [...items] });
 }
 
-/** An item alone. The envelope's usage is counted with its other items. */
+/** Dead letter of one item. The envelope's usage is counted with its other items. */
 export function itemDeadLetter(place: Place, entry: EnvelopeEntry, { item, reason }: BadItem): DeadLetter {
   const facts = { ...entryFacts(place, reason), ...envelopeFacts(entry) };
   const body = uncounted(entry, [item]);
   return { ...facts, kind: 'item', itemIndex: item.index, type: item.type, body };
 }
 
-/** Several items of an envelope together. */
+/** Dead letter of several items of an envelope. */
 export function itemsDeadLetter(place: Place, entry: EnvelopeEntry, items: readonly BadItem[]): DeadLetter {
   const [first] = items as [BadItem];
   const reason = `several items cannot be stored; the first: ${first.reason}`;
@@ -96,10 +102,13 @@ export function itemsDeadLetter(place: Place, entry: EnvelopeEntry, items: reado
   };
 }
 
-/** An item of a frame with the rows of it that were refused. */
+/** An item of a frame, with the elements of its container that were refused. */
 export type RefusedItem = RefusedRow & { elements: number[] };
 
-/** One for each item, also when several sinks refuse some of its container. */
+/**
+ * Groups refused rows by item, so that each item gets one dead letter even when several sinks
+ * refuse parts of its container.
+ */
 export function refusedItems(rows: readonly RefusedRow[]): RefusedItem[] {
   const items = new Map<string, RefusedItem>();
   for (const row of rows) {
@@ -115,12 +124,12 @@ type OpenFrame = { delivery: Delivery; slots: FrameSlot[] };
 type OpenEntry = { place: Place; entry: EnvelopeEntry; bytes: Uint8Array; assembled: Assembled };
 
 /**
- * The dead letters of what the sink refused of a batch: the rest is stored. Each has what the
- * record had, without what the project wants to have removed. The frames are still in hand, and
- * their parts are still in the chunks stream.
+ * Makes the dead letters for what the sink refused of a batch; the rest of the batch is stored.
+ * Each letter contains what the record had, without what the project wants removed. The frames are
+ * still in hand then, and their parts are still in the chunks stream.
  *
- * A frame is read once for all that is refused of it, and parts are joined once: an entry may have
- * a thousand items.
+ * An entry may have a thousand items. So a frame is read once for all its refused items, and its
+ * parts are joined once.
  */
 export class RefusedLetters {
   readonly #link: NatsLink;
@@ -181,7 +190,7 @@ export class RefusedLetters {
   }
 }
 
-/** As its record had it. */
+/** The item's payload as its record had it: scrubbed, where the project has privacy rules. */
 async function cleanPayload(item: WholeItem, entry: EnvelopeEntry, slices: Slices): Promise<Uint8Array> {
   if (!entry.privacy) return item.payload;
   const decoded = await new EnvelopeDecoder(entry, { slices }).decode(item);
@@ -190,7 +199,10 @@ async function cleanPayload(item: WholeItem, entry: EnvelopeEntry, slices: Slice
   return item.type === 'replay_recording' ? encodeRecording(json) : json;
 }
 
-/** It has been filled in where the project wants it. */
+/**
+ * Removes the client's address from the entry: where the project wants the address, it is already
+ * in the payload.
+ */
 function withoutAddress(entry: EnvelopeEntry): EnvelopeEntry {
   if (!entry.privacy) return entry;
   const { scrub, names } = entry.privacy;

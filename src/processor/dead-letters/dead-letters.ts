@@ -1,4 +1,4 @@
-/** Files dead letters. What they look like in their stream is told in dead-letter-format.ts. */
+/** Files dead letters. Their form in the stream is described in dead-letter-format.ts. */
 import { createHash } from 'node:crypto';
 import { type Clock, systemClock } from '../../lib/clock.ts';
 import { Debts } from '../../lib/debts.ts';
@@ -18,21 +18,28 @@ import { DeadLetterBounds } from './bounds.ts';
 import { DroppedDeadLetters } from './dropped.ts';
 
 /**
- * Dead letters that are not taken delay the good for so long: some leader elections pass within it.
+ * How long dead letters that the broker does not take may delay good items. Some leader elections
+ * pass within this time.
  */
 const PATIENCE_MS = 5_000;
 const PAUSE_MS = 10_000;
-/** An outage is over when nothing failed for so long. */
+/** An outage of dead letters is over when none has failed for this time. */
 const OUTAGE_MS = 30_000;
-/** How long the first attempt of several together may take. */
+/** How long each message may take while a batch's letters are sent together for the first time. */
 const TOGETHER_MS = 2_000;
-/** Items of a project that get a dead letter each: at once, and one more after each pause. */
+/**
+ * Dead letters of single items that a project may have at once. One more is allowed after each
+ * LETTER_ALONE_MS.
+ */
 const LETTERS_ALONE_MAX = 100;
 const LETTER_ALONE_MS = 100;
-/** Lines of one batch; the others are one line together. */
+/**
+ * Log lines for the dead letters of one batch, at most. The remaining letters share one further
+ * line.
+ */
 const LINES_MAX = 20;
 
-/** What became of a dead letter, to be told when its batch is committed. */
+/** What happened to a dead letter. It is logged when the letter's batch is committed. */
 export type DeadLetterReport = DeadLetterFacts & {
   bytes: number;
   sha256: string;
@@ -42,28 +49,32 @@ export type DeadLetterReport = DeadLetterFacts & {
 };
 
 /**
- * A dead letter must never stop good items. While the broker is away as a whole, nothing can be
- * done but to wait. When it is there and does not take a dead letter (no stream, no leader, no
- * space), the dead letter's batch is tried again for PATIENCE_MS, counted from the first letter of
- * the outage. After that a letter that fails is lost: it is counted, and logged with its reason,
- * size and hash. When two are lost in a row, so are all for PAUSE_MS, without asking the broker.
+ * Publishes dead letters so that they never stop good items. While the broker is away, the
+ * processor can only wait. When the broker is there and does not take a dead letter (no stream, no
+ * leader, no space), the letter's batch is tried again for PATIENCE_MS, counted from the first
+ * failed letter of the outage. After that, a letter that fails is lost: it is counted, and logged
+ * with its reason, size and hash. After two lost letters in a row, all letters are lost for
+ * PAUSE_MS, and the broker is not asked.
  */
 export class DeadLetters {
   readonly #options: { link: NatsLink; log: Log; clock: Clock };
   readonly #bounds: DeadLetterBounds;
   readonly #dropped: DroppedDeadLetters;
-  /** Debts of projects for letters of one item. */
+  /** Debt of each project for dead letters of single items, in ms. */
   readonly #debts = new Debts();
-  /** Monotonic ms: when the first letter of an outage was tried, and when the last one failed. */
+  /**
+   * When the first letter of an outage was tried, and when the last one failed. Both are monotonic
+   * ms.
+   */
   #failingSince = 0;
   #failedAt = Number.NEGATIVE_INFINITY;
   /** Subjects of the letters that failed in this outage. */
   readonly #failed = new Set<string>();
-  /** A letter was given up in this outage, and none has been filed since. */
+  /** Whether a letter was given up in this outage and none has been filed since. */
   #isLosing = false;
   #pausedUntil = Number.NEGATIVE_INFINITY;
   #reason = '';
-  /** The last dead letter could not be filed. */
+  /** Whether the last dead letter could not be filed. */
   failing = false;
 
   constructor({ link, log, clock = systemClock }: { link: NatsLink; log: Log; clock?: Clock }) {
@@ -78,8 +89,8 @@ export class DeadLetters {
   }
 
   /**
-   * Whether a bad item of the project gets a letter of its own. Items that share one cost less: a
-   * project may send ten thousand bad ones a second.
+   * Whether a bad item of the project gets a letter of its own. A letter that several items share
+   * costs less: a project may send ten thousand bad items a second.
    */
   mayBeAlone(projectId: string): boolean {
     const now = this.#options.clock.monotonic();
@@ -88,16 +99,17 @@ export class DeadLetters {
     return true;
   }
 
-  /** Dead letters that were removed to make room, or could not be filed. */
+  /** Number of dead letters that were removed to make room, or could not be filed. */
   get dropped(): number {
     return this.#dropped.count;
   }
 
   /**
-   * Resolves when the broker has each of these dead letters, or when it is given up. They go
-   * together, and those that fail then go again one after the other, as all do while some fail.
-   * @param relieve called after each of those
-   * @throws UnavailableError: try their batch again
+   * Resolves when the broker has each of these dead letters, or the letter is given up. All letters
+   * are first sent together, and then those that failed are sent again one after the other. While
+   * dead letters are failing, all are sent one after the other.
+   * @param relieve called after each letter that is sent alone
+   * @throws UnavailableError: the letters' batch is to be tried again
    */
   async publish(
     letters: readonly DeadLetter[],
@@ -114,7 +126,10 @@ export class DeadLetters {
     return reports;
   }
 
-  /** @returns in the place of each letter its report; undefined for one that failed */
+  /**
+   * Sends all letters at the same time.
+   * @returns a report for each letter, in the same order; undefined for a letter that failed
+   */
   async #fileTogether(letters: readonly WholeLetter[]): Promise<(DeadLetterReport | undefined)[]> {
     let hasFailed = false;
     const file = async (letter: WholeLetter): Promise<DeadLetterReport | undefined> => {
@@ -143,7 +158,7 @@ export class DeadLetters {
     }
   }
 
-  /** Logs and counts what became of a batch's dead letters, once. */
+  /** Logs and counts what happened to a batch's dead letters. Called once for each batch. */
   settle(letters: readonly DeadLetterReport[]): void {
     const lost = letters.filter((one) => one.lost !== undefined);
     if (lost.length > 0) this.#dropped.note(lost.length);
@@ -157,12 +172,15 @@ export class DeadLetters {
     this.#options.log.warn(more, 'processor: further dead letters');
   }
 
-  /** Writes what the operator will be shown. */
+  /** Writes the number of dropped letters that `sluice doctor` shows. */
   close(): Promise<void> {
     return this.#dropped.close();
   }
 
-  /** That others are filed says nothing of one that failed: it alone may be what is not taken. */
+  /**
+   * Ends the outage if this letter failed in it. Another letter's success does not end the outage:
+   * the broker may refuse only the failed one.
+   */
   #onFiled(subject: string): void {
     this.failing = false;
     this.#isLosing = false;
@@ -207,7 +225,7 @@ export class DeadLetters {
   }
 }
 
-/** A dead letter with all that is made of it once. */
+/** A dead letter with the values that are computed from it once. */
 type WholeLetter = { letter: DeadLetter; subject: string; whole: Uint8Array; report: DeadLetterReport };
 
 function toWhole(letter: DeadLetter): WholeLetter {
@@ -217,26 +235,26 @@ function toWhole(letter: DeadLetter): WholeLetter {
   return { letter, subject: letterSubject(letter), whole, report: { ...facts, bytes: whole.length, sha256 } };
 }
 
-/** Letters, and their bytes, that gather before they go to the broker together. */
+/** Letters that are gathered before they are sent together, at most, and their bytes. */
 const GATHERED_MAX = 64;
 const GATHERED_BYTES_MAX = 1024 * 1024;
 
 type BatchLettersOptions = {
   deadLetters: DeadLetters;
   metrics: ProcessorMetrics;
-  /** Called while the letters take long, to keep an open batch alive. */
+  /** Called after each letter that is sent alone, to keep an open batch alive. */
   relieve?: () => Promise<void> | undefined;
 };
 
 /**
- * The dead letters of one batch. Several go to the broker together: to wait for it after each would
- * let the broken items of one project delay the items of all others.
+ * The dead letters of one batch. Several are sent to the broker together: with a wait after each
+ * letter, the broken items of one project would delay the items of all others.
  */
 export class BatchLetters {
   readonly #options: BatchLettersOptions;
   #gathered: DeadLetter[] = [];
   #bytes = 0;
-  /** Types of items, one for each item of the letters, in the same order. */
+  /** Types of the items in the letters, one for each item, in the same order. */
   readonly #items: string[] = [];
   readonly #filed: DeadLetterReport[] = [];
 
@@ -245,8 +263,9 @@ export class BatchLetters {
   }
 
   /**
+   * Adds a letter, and sends the gathered letters when they are enough.
    * @param items the types that are counted as dead letters, one for each item
-   * @returns a promise where letters go now; it rejects as that of {@link filed} does
+   * @returns a promise when letters are sent now; it rejects as {@link filed} does
    */
   file(
     letter: DeadLetter,
@@ -260,8 +279,8 @@ export class BatchLetters {
   }
 
   /**
-   * Resolves when the broker has all letters, or they are given up.
-   * @throws UnavailableError: try the batch again
+   * Sends the gathered letters. Resolves when the broker has all of them, or they are given up.
+   * @throws UnavailableError: the batch is to be tried again
    */
   async filed(): Promise<void> {
     const gathered = this.#gathered;
@@ -272,7 +291,7 @@ export class BatchLetters {
     this.#filed.push(...(await deadLetters.publish(gathered, relieve)));
   }
 
-  /** Counts and logs the letters, once their batch is committed. */
+  /** Counts and logs the letters. Called when their batch is committed. */
   settle(): void {
     const { deadLetters, metrics } = this.#options;
     for (const type of this.#items.splice(0)) metrics.processed(type, 'dead_letter');

@@ -1,5 +1,6 @@
 /**
- * How many dead letters were dropped lately: a record in the counters bucket, for `sluice doctor`.
+ * Keeps the number of dead letters that were dropped lately, in a record of the counters bucket for
+ * `sluice doctor`.
  */
 import { z } from 'zod';
 import { type Clock, DAY_MS } from '../../lib/clock.ts';
@@ -8,19 +9,19 @@ import { changeRecord, readRecord } from '../../projects/usage/records.ts';
 import type { NatsLink } from '../../stream/nats.ts';
 
 const KEY = 'dead_letters.dropped';
-/** After a quiet time as long as this, counting begins anew. */
+/** After this time without a dropped letter, the count begins again at 0. */
 const SHOWN_MS = 7 * DAY_MS;
-/** A record is written at most once in this time. */
+/** Shortest time between two writes of the record. */
 const WRITE_MS = 1_000;
 
 const schema = z.object({ letters: z.number(), at: z.string(), project: z.string().optional() });
 /**
- * `at`: when the last one was dropped, RFC 3339. `project`: whose it was, when it was one of a
- * project that had filled its share.
+ * `at`: when the last letter was dropped, RFC 3339. `project`: the project whose share was full,
+ * when the last letter was removed from such a share.
  */
 type Dropped = z.infer<typeof schema>;
 
-/** Undefined: none within a week before `now`. */
+/** Parses the record. Undefined when no letter was dropped within a week before `now`. */
 function recent(text: string | undefined, now: number): Dropped | undefined {
   try {
     const dropped = schema.parse(JSON.parse(text ?? ''));
@@ -30,20 +31,26 @@ function recent(text: string | undefined, now: number): Dropped | undefined {
   }
 }
 
-/** @throws when it is not written */
+/**
+ * Adds dropped letters to the record.
+ * @throws when the record cannot be written
+ */
 export const addDropped = (link: NatsLink, more: Dropped): Promise<void> =>
   changeRecord(link, KEY, (text) => {
     const letters = (recent(text, Date.parse(more.at))?.letters ?? 0) + more.letters;
     return JSON.stringify({ ...more, letters });
   });
 
-/** Undefined: none within a week. @throws when the bucket does not answer */
+/**
+ * Reads the record. Undefined when no letter was dropped within a week before `now`.
+ * @throws when the bucket does not answer
+ */
 export const readDropped = async (link: NatsLink, now: number): Promise<Dropped | undefined> =>
   recent(await readRecord(link, KEY), now);
 
 /**
- * Counts dead letters that are gone, and writes the sum of all processors where `sluice doctor`
- * finds it. Statistics: a process that is killed loses what it counted in the last second.
+ * Counts dropped dead letters, and writes the sum of all processors where `sluice doctor` finds it.
+ * The number is a statistic: a killed process loses what it counted in the last second.
  */
 export class DroppedDeadLetters {
   readonly #parts: { link: NatsLink; log: Log; clock: Clock };
@@ -52,7 +59,7 @@ export class DroppedDeadLetters {
   #timer: NodeJS.Timeout | undefined;
   #writing: Promise<void> = Promise.resolve();
   #isClosed = false;
-  /** By this process. */
+  /** Dead letters that this process has dropped. */
   count = 0;
 
   constructor(parts: { link: NatsLink; log: Log; clock: Clock }) {

@@ -9,13 +9,15 @@ import type { WholeItem } from './decode.ts';
 
 export type Assembled =
   | { ok: true; items: WholeItem[] }
-  /** `rest`: the parts that are there, one after the other; `isMissing`: some are not. */
+  /**
+   * `rest`: the parts that were found, one after the other. `isMissing`: some parts were not found.
+   */
   | { ok: false; reason: string; rest: Uint8Array; isMissing: boolean };
 
 /**
- * The items of an entry with their payloads; those of a large entry are joined from the chunks
- * stream. The caller makes sure that only one large entry is in memory at a time.
- * @returns why not, when a part is gone or the bytes are not those that were sent
+ * Returns the items of an entry with their payloads. The payloads of a large entry are joined from
+ * the chunks stream; the caller makes sure that only one large entry is in memory at a time.
+ * @returns the reason, when a part is gone or the bytes are not those that were sent
  * @throws UnavailableError when the broker does not answer
  */
 export function assemble(link: NatsLink, entry: EnvelopeEntry): Assembled | Promise<Assembled> {
@@ -35,7 +37,7 @@ export function assemble(link: NatsLink, entry: EnvelopeEntry): Assembled | Prom
 const isWhole = (item: EntryItem): item is WholeItem => item.payload !== undefined;
 const whole = (item: EntryItem): WholeItem => (isWhole(item) ? item : { ...item, payload: new Uint8Array() });
 
-/** At most as many bytes as the entry says that it has. */
+/** Reads the parts that still exist, but no more bytes than the entry's own length. */
 async function whatIsThere(link: NatsLink, { sequences, length }: PartsRef): Promise<Uint8Array> {
   const manager = await link.manager();
   const found: Uint8Array[] = [];
@@ -50,8 +52,8 @@ async function whatIsThere(link: NatsLink, { sequences, length }: PartsRef): Pro
 }
 
 /**
- * The parts of frames in hand that were read and are what their frame says: they are removed when
- * the frame is acknowledged.
+ * Remembers the parts that were joined for frames in hand, so that they can be removed when the
+ * frame is acknowledged.
  */
 export class JoinedParts {
   readonly #options: { link: NatsLink; log: Log };
@@ -61,7 +63,10 @@ export class JoinedParts {
     this.#options = options;
   }
 
-  /** Parts with other bytes may be those of another entry: they stay. */
+  /**
+   * Notes the parts of an entry that was joined. Parts with unexpected bytes may belong to another
+   * entry and are not noted, so that they stay.
+   */
   note(delivery: Delivery, { parts }: EnvelopeEntry, { ok }: Assembled): void {
     if (!ok || !parts) return;
     const joined = this.#sequences.get(delivery) ?? new Set();
@@ -69,7 +74,10 @@ export class JoinedParts {
     this.#sequences.set(delivery, joined);
   }
 
-  /** No frame names these parts any more. What cannot be removed now is left to the sweep. */
+  /**
+   * Removes the parts of acknowledged frames: no frame names them any more. Parts that cannot be
+   * removed now are left to the sweep (part-sweeper.ts).
+   */
   async remove(deliveries: readonly Delivery[]): Promise<void> {
     const parts = deliveries.flatMap((delivery) => [...(this.#sequences.get(delivery) ?? [])]);
     if (parts.length === 0) return;

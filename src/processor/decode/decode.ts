@@ -1,5 +1,6 @@
 /**
- * From an entry of a frame to the records of the sink. Each item that cannot be decoded is named.
+ * Decodes an entry of a frame into records for the sink. An item that cannot be decoded gets a
+ * reason.
  */
 import { isUtf8 } from 'node:buffer';
 import { isContainerType, isExtraType, isFile } from '../../lib/item-types.ts';
@@ -18,7 +19,7 @@ import { decodeRecording, type Packing } from './recording.ts';
 /** An item whose payload is at hand. */
 export type WholeItem = EntryItem & { payload: Uint8Array };
 export type Decoded = { ok: true; record: SinkRecord } | { ok: false; reason: string };
-/** What all records of one envelope begin with. */
+/** The beginning that all records of one envelope share, as text and as values. */
 type Shared = Readonly<{ ids: string; origin: string; envelope: EnvelopeFields }>;
 
 const NOT_STORED: Shared = { ids: '', origin: '', envelope: { projectId: '', eventId: '', receivedAt: 0 } };
@@ -26,22 +27,28 @@ const isUnbounded = (receivedAt: number): boolean => receivedAt > DATE_MS_MAX;
 
 const AS_IT_CAME = { ok: false, reason: 'kept as it came' } as const;
 
-/** Of an envelope. Ingest did not see what they inflate to: 5 MiB may hold 5 GiB. */
+/**
+ * Bytes to which all recordings of one envelope may inflate together. Ingest does not inflate
+ * recordings: 5 MiB may hold 5 GiB.
+ */
 const RECORDINGS_BYTES_MAX = 2 * RECORDING_BYTES_MAX;
 const TOO_MUCH = `recordings before it in the envelope took the ${RECORDINGS_BYTES_MAX} bytes that all may inflate to`;
 
-/** A text that is too long once it is scrubbed. */
+/** Reason for an item whose text is too long once it is scrubbed. */
 const GROWN = `payload without what is private has more than ${SCRUBBED_BYTES_MAX} bytes`;
 
 export type DecoderParts = {
   slices?: Slices;
-  /** Without them each recording may inflate to its bound. */
+  /**
+   * Bounds how far each project's recordings inflate. Without it, each recording may inflate to
+   * RECORDING_BYTES_MAX.
+   */
   budgets?: InflationBudgets;
 };
 
 /**
- * Decodes the items of one envelope, one after the other: only one inflated recording is alive at a
- * time. Small items are decoded at once, large ones in slices.
+ * Decodes the items of one envelope one after the other, so that only one inflated recording is in
+ * memory at a time. Small items are decoded at once, large ones in slices of the event loop.
  */
 export class EnvelopeDecoder {
   readonly #entry: EnvelopeEntry;
@@ -49,7 +56,7 @@ export class EnvelopeDecoder {
   readonly #budgets: InflationBudgets | undefined;
   readonly #shared: Shared;
   #recordingBytesLeft = RECORDINGS_BYTES_MAX;
-  /** Why no item of the entry can be stored; undefined when they can. */
+  /** Why no item of the entry can be stored; undefined when items can. */
   readonly fault: string | undefined;
 
   constructor(entry: EnvelopeEntry, { slices = new Slices(), budgets }: DecoderParts = {}) {
@@ -115,7 +122,7 @@ export class EnvelopeDecoder {
     return clean ? { ok: true, record: this.#record(item, header, clean) } : { ok: false, reason: GROWN };
   }
 
-  /** What is stored as it came, whatever that is. */
+  /** Makes a record whose payload is stored unparsed, in base64. */
   #base64Record(item: WholeItem, header: string, payload: Uint8Array, encoding?: Packing): SinkRecord {
     const { buffer, byteOffset, length } = payload;
     const json = Buffer.from(`"${Buffer.from(buffer, byteOffset, length).toString('base64')}"`, 'latin1');
@@ -140,12 +147,15 @@ export class EnvelopeDecoder {
 
 type HeaderText = { ok: true; text: string } | { ok: false; reason: string };
 
-/** The item header before this one. Many SDKs send `{"type":"event"}` and nothing else. */
+/**
+ * The last item header that was read. Many SDKs send `{"type":"event"}` every time, which is then
+ * not parsed again.
+ */
 let lastHeader: { bytes: Buffer; text: HeaderText } | undefined;
-/** Of a header that is remembered. */
+/** Longest item header that is remembered. */
 const HEADER_BYTES_KEPT_MAX = 256;
 
-/** An item header as JSON on one line. */
+/** Returns an item header as JSON on one line. */
 function headerText(header: Uint8Array): HeaderText {
   if (lastHeader && lastHeader.bytes.length === header.length && lastHeader.bytes.equals(header))
     return lastHeader.text;
@@ -162,7 +172,7 @@ function readHeader(header: Uint8Array): HeaderText {
   return { ok: true, text: Buffer.from(buffer, byteOffset, length).toString() };
 }
 
-/** Nothing of it is escaped in JSON. */
+/** Matches a text in which JSON escapes no character. */
 const UNESCAPED = /^[\w./:@+-]*$/;
 const quoted = (text: string): string => (UNESCAPED.test(text) ? `"${text}"` : JSON.stringify(text));
 
@@ -178,7 +188,7 @@ function sharedFields({ projectId, eventId, receivedAt, sentAt: sent, sdk }: Env
   return { ids, origin, envelope };
 }
 
-/** A ping. */
+/** Decodes a heartbeat into its record. */
 export function decodeHeartbeat({ token, receivedAt, body }: HeartbeatEntry): Decoded {
   if (isUnbounded(receivedAt)) return { ok: false, reason: 'receivedAt is no moment' };
   const begin = `{"type":"heartbeat","token":${JSON.stringify(token)},"received_at":`;

@@ -6,18 +6,19 @@ import {
   INFLATION_FREE_RATIO,
 } from '../../limits.ts';
 
-/** How long an empty budget takes to fill up. */
+/** Time in which an empty budget fills up. */
 const FULL_MS = (INFLATION_BUDGET_BYTES / INFLATION_BUDGET_BYTES_PER_SEC) * 1000;
 
 /**
- * How much a project's recordings may inflate beyond what is usual. A recording that an SDK packs
- * swells to some 10 times its size, and few are larger than a MiB. One of `x` alone swells to a
- * thousand times: 49 KB of requests became 10 GB on disk. So beyond both bounds a recording draws
- * on a budget of its project, which fills up again by the second.
+ * Limits how far each project's recordings inflate beyond the usual. A recording that an SDK packs
+ * inflates to about 10 times its size, and few recordings exceed 1 MiB. A recording that repeats
+ * one letter inflates to a thousand times its size: 49 KB of requests became 10 GB on disk. So
+ * beyond INFLATION_FREE_BYTES and INFLATION_FREE_RATIO a recording draws on its project's budget,
+ * which refills by the second.
  *
- * Each processor has its own budgets, in memory, so the same recording may fit at its redelivery
- * and not before. Both forms have the same place in the sink, which stores the first that is
- * committed.
+ * Each processor has its own budgets, in memory. So a recording that exceeds the budget at first
+ * may be inflated at its redelivery. The packed and the inflated form have the same place in the
+ * sink, which stores whichever is committed first.
  */
 export class InflationBudgets {
   readonly #now: () => number;
@@ -29,8 +30,10 @@ export class InflationBudgets {
   }
 
   /**
-   * The draft of one recording: told how far it has inflated, takes what is new of that.
-   * @returns whether it may go on. What a recording took stays taken: its CPU was spent
+   * Starts the account of one recording. The returned function is told how far the recording has
+   * inflated, and takes the bytes since its last call from the project's budget. Nothing is given
+   * back, because the CPU time was spent.
+   * @returns a function that says whether the recording may inflate further
    */
   draft(projectId: string, packedBytes: number): (inflatedBytes: number) => boolean {
     const free = Math.max(INFLATION_FREE_BYTES, INFLATION_FREE_RATIO * packedBytes);

@@ -1,6 +1,6 @@
 /**
- * A `replay_recording` payload: `{"segment_id":N}`, a newline, then the recording as gzip, zlib or
- * plain JSON. Inflated in the thread pool and never beyond a bound.
+ * Decodes a `replay_recording` payload: `{"segment_id":N}`, a newline, then the recording as gzip,
+ * zlib or plain JSON. Recordings are inflated in the thread pool, and never beyond a bound.
  */
 import { promisify } from 'node:util';
 import { createGunzip, createInflate, gzip } from 'node:zlib';
@@ -10,22 +10,28 @@ import { RECORDING_BYTES_MAX, RECORDING_HEADER_BYTES_MAX } from '../../limits.ts
 
 const gzipAsync = promisify(gzip);
 const LF = 0x0a;
-/** No byte of deflate makes more (zlib's "Technical Details"). */
+/** Most bytes that one byte of deflate can inflate to (zlib's "Technical Details"). */
 const DEFLATE_RATIO_MAX = 1_032;
-/** Inflated at a time. */
+/** Size of the pieces in which a recording is inflated. */
 const PIECE_BYTES = 256 * 1024;
 
 export type Packing = 'gzip' | 'deflate';
-/** `bytes`: what was inflated for it, at most. `packed`: it may not inflate to its end now. */
+/**
+ * `bytes`: upper bound of the bytes that were inflated. `packed`: the recording's packing, when the
+ * recording may not be inflated further now and can be stored packed.
+ */
 export type Recording = { bytes: number } & (
   | { ok: true; json: Uint8Array }
   | { ok: false; reason: string; packed?: Packing }
 );
 export type RecordingWork = {
-  /** Runs long work. */
+  /** Runs long work in slices of the event loop. */
   inSlices: <T>(steps: Steps<T>) => Promise<T>;
   bytesMax?: number;
-  /** Told how far the recording has inflated. @returns whether it may go on */
+  /**
+   * Told how far the recording has inflated.
+   * @returns whether it may inflate further
+   */
   mayInflate?: (bytes: number) => boolean;
 };
 
@@ -43,7 +49,10 @@ function segmentId(line: Uint8Array): number | undefined {
 }
 
 const isGzip = (bytes: Uint8Array): boolean => bytes[0] === 0x1f && bytes[1] === 0x8b;
-/** Method deflate, and a header that is a multiple of 31 (RFC 1950 section 2.2). */
+/**
+ * Whether the bytes begin with a zlib header: method deflate, and a multiple of 31 (RFC 1950
+ * section 2.2).
+ */
 const isZlib = (bytes: Uint8Array): boolean =>
   ((bytes[0] ?? 0) & 0x0f) === 8 && (((bytes[0] ?? 0) << 8) | (bytes[1] ?? 0)) % 31 === 0;
 
@@ -57,7 +66,10 @@ class NotNowError extends Error {
   }
 }
 
-/** @throws TooMuchError, NotNowError, or an Error of zlib */
+/**
+ * Inflates a recording; returns one without packing as it is.
+ * @throws TooMuchError, NotNowError, or an Error of zlib
+ */
 async function inflated(
   bytes: Uint8Array,
   packing: Packing | undefined,
@@ -79,7 +91,9 @@ async function inflated(
   return pieces;
 }
 
-/** Empties the list as it goes. */
+/**
+ * Joins the pieces. Each piece leaves the list as soon as it is copied, so that its memory is free.
+ */
 function* joined(pieces: Uint8Array[]): Steps<Uint8Array> {
   const whole = Buffer.allocUnsafeSlow(pieces.reduce((sum, { length }) => sum + length, 0));
   let at = 0;
@@ -91,7 +105,9 @@ function* joined(pieces: Uint8Array[]): Steps<Uint8Array> {
   return whole;
 }
 
-/** The payload as `{"segment_id":N,"recording":[…]}` on one line; or why it is none. */
+/**
+ * Returns the payload as `{"segment_id":N,"recording":[…]}` on one line, or why it is no recording.
+ */
 export async function decodeRecording(
   payload: Uint8Array,
   { inSlices, bytesMax = RECORDING_BYTES_MAX, mayInflate = () => true }: RecordingWork,
@@ -125,7 +141,7 @@ export async function decodeRecording(
 
 const RECORDING = '"recording":';
 
-/** A payload that {@link decodeRecording} makes these bytes of. */
+/** The reverse of {@link decodeRecording}: makes a payload that decodes to these bytes. */
 export async function encodeRecording({ buffer, byteOffset, length }: Uint8Array): Promise<Uint8Array> {
   const json = Buffer.from(buffer as ArrayBuffer, byteOffset, length);
   const at = json.indexOf(RECORDING);

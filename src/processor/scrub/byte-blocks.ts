@@ -1,17 +1,17 @@
 import type { Steps } from '../../lib/slices.ts';
 
 const BLOCK_BYTES = 1024 * 1024;
-/** Longer pieces of other bytes are not copied before the end. */
+/** Longer pieces of unchanged bytes are kept as views and copied only at the end. */
 const VIEWED_BYTES_MIN = 16 * 1024;
-/** Shorter ones are copied byte by byte: a view of them costs more than the bytes. */
+/** Pieces up to this size are copied byte by byte: making a view of them would cost more. */
 const LOOPED_BYTES_MAX = 48;
-/** Bytes that a character of a string may take in UTF-8. */
+/** Bytes that one UTF-16 unit of a string takes in UTF-8, at most. */
 const CHARACTER_BYTES_MAX = 3;
 const NOTHING = new Uint8Array();
 
 /**
- * Bytes that are written one behind the other, in blocks. Millions of pieces, each with memory of
- * its own, would take twenty times their bytes.
+ * Bytes that are appended one after the other and kept in blocks of up to 1 MiB. Millions of small
+ * pieces, each in memory of its own, would take twenty times their bytes.
  */
 export class ByteBlocks {
   readonly #pieces: Uint8Array[] = [];
@@ -20,7 +20,7 @@ export class ByteBlocks {
   #used = 0;
   #pieceBytes = 0;
 
-  /** @param expected bytes in all, about */
+  /** @param expected estimated length in bytes */
   constructor(expected: number) {
     this.#block = Buffer.allocUnsafe(Math.min(BLOCK_BYTES, expected));
   }
@@ -29,7 +29,7 @@ export class ByteBlocks {
     return this.#pieceBytes + this.#used - this.#cut;
   }
 
-  /** These bytes must stay as they are. */
+  /** Appends bytes. They must not change later, because a long piece is kept as a view. */
   copy(bytes: Uint8Array, start = 0, end = bytes.length): void {
     const length = end - start;
     if (length >= VIEWED_BYTES_MIN) return this.#push(bytes.subarray(start, end));
@@ -51,7 +51,7 @@ export class ByteBlocks {
     this.#used += this.#block.write(value, this.#used);
   }
 
-  /** All of it in one piece. Nothing is written after that. */
+  /** Returns all bytes in one piece. Nothing may be appended after that. */
   *joined(): Steps<Uint8Array> {
     if (this.#pieces.length === 0) return this.#block.subarray(0, this.#used);
     this.#endPiece();
@@ -74,7 +74,7 @@ export class ByteBlocks {
     this.#pieceBytes += piece.length;
   }
 
-  /** Makes a piece of the bytes that were written into the block. */
+  /** Makes a piece of the bytes that were written into the block since the last piece. */
   #endPiece(): void {
     if (this.#cut === this.#used) return;
     this.#pieces.push(this.#block.subarray(this.#cut, this.#used));

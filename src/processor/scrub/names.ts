@@ -1,7 +1,7 @@
 /**
- * Which names of a payload's members say that the value is a secret. Names are compared word by
- * word. Words end where case changes, at digits, and at everything that is no letter: `token` is in
- * `csrfToken` and in `X-Auth-Token`, and not in `max_tokens`.
+ * Decides by a member's name whether its value is a secret. Names are compared word by word. A word
+ * ends where the case changes, at a digit, and at any character that is no letter: `csrfToken` and
+ * `X-Auth-Token` contain the word `token`, and `max_tokens` does not.
  */
 
 /** Names whose values `--scrub keys` removes; docs/privacy.md has the same list. */
@@ -53,9 +53,14 @@ export const SECRET_NAMES = [
   'cvc',
 ] as const;
 
-/** These are the last word of a secret's name, or all of it: `db_pass`, not `pass_rate`. */
+/**
+ * Words that name a secret only as the last word of a name: `db_pass` is one, `pass_rate` is none.
+ */
 const AT_THE_END: ReadonlySet<string> = new Set(['pass', 'auth']);
-/** `tokens` holds some; `max_tokens` counts them. */
+/**
+ * Words that name a secret only as the whole name: `tokens` holds secrets, `max_tokens` counts
+ * tokens.
+ */
 const ALONE: ReadonlySet<string> = new Set(['tokens']);
 
 const WORD = /\p{Lu}+(?!\p{Ll})|\p{Lu}?[\p{Ll}\p{Lt}\p{Lm}\p{Lo}]+|\p{N}+/gu;
@@ -64,7 +69,10 @@ const wordsOf = (name: string): string[] => (name.match(WORD) ?? []).map((word) 
 const ENCODED_ASCII = /%[0-7][\da-f]/gi;
 const ENCODED_LETTERS = /(?:%[89a-f][\da-f])+/gi;
 const LETTER = /[a-z\d]/i;
-/** As forms send `user[password]`: `user%5Bpassword%5D`. A sign in ASCII separates words. */
+/**
+ * Decodes the percent-encoding of form fields: `user%5Bpassword%5D` is `user[password]`. An ASCII
+ * sign becomes a blank, which separates words.
+ */
 const percentDecoded = (name: string): string =>
   name
     .replace(ENCODED_ASCII, (sign) => {
@@ -73,15 +81,19 @@ const percentDecoded = (name: string): string =>
     })
     .replace(ENCODED_LETTERS, (bytes) => Buffer.from(bytes.replaceAll('%', ''), 'hex').toString());
 
-/** Longer names are compared by their beginning alone. */
+/** Only this many characters of a longer name are compared. */
 const NAME_CHARS_MAX = 200;
 /**
- * Memory for the names that were seen, of all settings together; applications repeat a few hundred.
+ * Memory for names that were seen, for all privacy settings together. Applications repeat a few
+ * hundred names.
  */
 const KEPT_BYTES_MAX = 16 * 1024 * 1024;
-/** Beside its characters, each of which may take two bytes. */
+/** Estimated memory of a known name besides its characters, each of which may take two bytes. */
 const KEPT_NAME_BYTES = 100;
-/** Whether a name is secret, by settings. All are emptied when they are full together. */
+/**
+ * The maps of all settings: whether a name that was seen is secret. All maps are emptied when they
+ * reach KEPT_BYTES_MAX together.
+ */
 const kept = { bytes: 0, maps: new Set<Map<string, boolean>>() };
 
 function keep(known: Map<string, boolean>, name: string, found: boolean): void {
@@ -93,18 +105,21 @@ function keep(known: Map<string, boolean>, name: string, found: boolean): void {
   }
   kept.bytes += bytes;
   kept.maps.add(known);
-  // A copy: what is cut out of a text keeps all of that text in memory.
+  // The name is copied: a slice of a text would keep the whole text in memory.
   known.set(Buffer.from(name).toString(), found);
 }
 
 export class SecretNames {
-  /** Secret names by their first word. */
+  /** Secret names, by their first word. */
   readonly #secrets = new Map<string, { words: string[]; isOwn: boolean }[]>();
-  /** Any first word: most names have none, and are neither cut into words nor kept. */
+  /**
+   * Matches the first word of any secret name. Most names contain none, and are neither cut into
+   * words nor remembered.
+   */
   readonly #firstWords: RegExp;
   readonly #known = new Map<string, boolean>();
 
-  /** @param own names that a project adds: each counts as a word anywhere */
+  /** @param own names that a project adds; each counts as a word anywhere in a name */
   constructor(names: readonly string[], own: readonly string[] = []) {
     for (const name of [...names, ...own]) {
       const words = wordsOf(name);

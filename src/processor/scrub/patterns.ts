@@ -1,6 +1,6 @@
 /**
- * Parts of a text that are private by their form. Each function returns the text without them, and
- * takes time in proportion to the text, also where the text is hostile.
+ * Removes parts of a text that are private by their form. Each function returns the text without
+ * these parts, and takes time in proportion to the text, even when the text is hostile.
  */
 import { isIPv6 } from 'node:net';
 import type { Steps } from '../../lib/slices.ts';
@@ -9,7 +9,10 @@ import type { SecretNames } from './names.ts';
 export const FILTERED = '[Filtered]';
 
 type Range = readonly [start: number, end: number];
-/** The first range whose sign is at `from` or later, and before `to` where that is given. */
+/**
+ * Finds the first private range whose sign (such as `@` or `=`) is at `from` or later. Some of
+ * these functions stop at `to`.
+ */
 type Find = (text: string, from: number, to?: number) => Range | undefined;
 
 function without(text: string, find: Find): string {
@@ -22,14 +25,18 @@ function without(text: string, find: Find): string {
   return from === 0 ? text : kept + text.slice(from);
 }
 
-/** Characters that are looked through between two pauses. */
+/** Characters that are searched between two pauses. */
 const STEP_CHARS = 32 * 1024;
-/** Beyond a step, for what lies across its end; a longer name or number is no private one. */
+/**
+ * Characters before and behind a step that are searched with it, for a range that crosses the
+ * step's end. A longer name or number is not private.
+ */
 const BESIDE_CHARS = 4 * 1024;
 
 /**
- * A long text without what is found, in steps.
- * @param isShort nothing that is found, with what is before and behind, is longer than BESIDE_CHARS
+ * Returns a long text without what is found, in steps.
+ * @param isShort whether every range, with the text beside it that decides, has at most
+ * BESIDE_CHARS
  */
 function* withoutInSteps(text: string, find: Find, isShort = true): Steps<string> {
   const clean: string[] = [];
@@ -41,22 +48,25 @@ function* withoutInSteps(text: string, find: Find, isShort = true): Steps<string
     const pieces: string[] = [];
     let from = Math.max(copied, isShort ? base : start) - base;
     for (let range = find(part, from, end - base); range; range = find(part, from, end - base)) {
-      // A short one is found whole in the next step.
+      // The range begins in the next step, which finds it whole.
       if (isShort && range[0] >= end - base) break;
       pieces.push(text.slice(copied, base + range[0]), FILTERED);
       from = range[1];
       copied = base + from;
     }
-    // Strings of their own: millions of pieces would take many times their bytes.
+    // The pieces are joined now: millions of them would take many times their bytes.
     if (pieces.length > 0) clean.push(pieces.join(''));
     yield;
   }
   return copied === 0 ? text : clean.join('') + text.slice(copied);
 }
 
-/** In a table of characters: what stands for all that are not in ASCII. */
+/** Index, in a table of characters, of all characters outside ASCII. */
 const BEYOND_ASCII = 0x80;
-/** Whether a character is one of these: a look-up takes less than a regular expression. */
+/**
+ * Makes a table of the characters that match. A look-up in it takes less time than a regular
+ * expression.
+ */
 const tableOf = (chars: RegExp): Uint8Array =>
   Uint8Array.from({ length: BEYOND_ASCII + 1 }, (_, code) => Number(chars.test(String.fromCharCode(code))));
 
@@ -65,7 +75,7 @@ const isOneOf = (chars: Uint8Array, text: string, at: number): boolean =>
 
 type Run = { chars: Uint8Array; lengthMax?: number };
 
-/** Where `chars` end to the right of `from`. */
+/** Returns where the run of `chars` that starts at `from` ends to the right. */
 function rightEnd(text: string, from: number, { chars, lengthMax = Infinity }: Run): number {
   const end = Math.min(text.length, from + lengthMax);
   let at = from;
@@ -73,7 +83,9 @@ function rightEnd(text: string, from: number, { chars, lengthMax = Infinity }: R
   return at;
 }
 
-/** Where `chars` begin to the left of `to`, not before `floor`. */
+/**
+ * Returns where the run of `chars` that ends at `to` begins to the left, but not before `floor`.
+ */
 function leftEnd(text: string, to: number, { chars, floor }: { chars: Uint8Array; floor: number }): number {
   let at = to;
   while (at > floor && isOneOf(chars, text, at - 1)) at--;
@@ -82,16 +94,22 @@ function leftEnd(text: string, to: number, { chars, floor }: { chars: Uint8Array
 
 // ---- E-mail ----
 
-/** Before the sign and behind it (RFC 5321, 4.5.3.1, allows 64 and 255). */
+/**
+ * Longest part of an e-mail address, before or behind the `@`. RFC 5321, 4.5.3.1, allows 64 and
+ * 255.
+ */
 const EMAIL_PART_CHARS_MAX = 1_024;
 const AT = 0x40;
 const PERCENT = 0x25;
 const LOCAL = tableOf(/[\w.%+~!$*^\u0080-\uffff-]/);
 const DOMAIN = tableOf(/[a-z0-9.\u0080-\uffff-]/i);
-/** A label may have hyphens behind it, which belong to the text. */
+/** Matches the last label of a domain. Hyphens behind the label belong to the text. */
 const TOP_LEVEL = /^(?:[a-z\u0080-\uffff]{2,}-*|xn--[a-z0-9-]+)$/i;
 
-/** The length of the longest domain at the beginning: its last label is a name. */
+/**
+ * Returns the length of the longest domain at the beginning of the text. Its last label must be a
+ * name.
+ */
 function domainLength(text: string): number {
   for (let end = text.length; end > 0; ) {
     const dot = text.lastIndexOf('.', end - 1);
@@ -106,12 +124,13 @@ const findEmail: Find = (text, from) => {
   let floor = from;
   for (let at = from; at < text.length; at++) {
     const code = text.charCodeAt(at);
-    // In a URL the sign is `%40`.
+    // In a URL the `@` is written as `%40`.
     const isSign = code === AT || (code === PERCENT && text.startsWith('40', at + 1));
     if (!isSign) continue;
     const behind = code === AT ? at + 1 : at + 3;
     const start = leftEnd(text, at, { chars: LOCAL, floor: Math.max(floor, at - EMAIL_PART_CHARS_MAX) });
-    // The sign `%40` would else belong to the next name, and each name be read again.
+    // The next address begins behind this sign. Otherwise its local part could include `%40`, and
+    // each local part would be read again and again.
     floor = behind;
     if (start === at) continue;
     const domain = { chars: DOMAIN, lengthMax: EMAIL_PART_CHARS_MAX };
@@ -126,14 +145,20 @@ export const withoutEmails = (text: string): string => without(text, findEmail);
 
 export const CARD_DIGITS_MIN = 13;
 const CARD_DIGITS_MAX = 19;
-/** The first digits of all issuers. A time in milliseconds begins with 1. */
+/**
+ * Matches the first digit of a card number, which is 2 to 6 for all issuers. A time in milliseconds
+ * begins with 1.
+ */
 const CARD_START = /(?<![a-z\d]-?)[2-6](?=(?:[ +-]?\d){12})/gi;
 const CARD_END = /(?!-?[a-z\d])/iy;
-/** Between two digits. */
+/** Characters that may stand between two digits of a card number. */
 const CARD_GAP = tableOf(/[ +-]/);
 const DIGIT = tableOf(/\d/);
 
-/** ISO/IEC 7812-1, annex B. @param digits from the left */
+/**
+ * Checks the Luhn sum (ISO/IEC 7812-1, annex B).
+ * @param digits the number's digits, from the left
+ */
 function isLuhn(digits: ArrayLike<number>, count = digits.length): boolean {
   let sum = 0;
   for (let at = count - 1, odd = true; at >= 0; at--, odd = !odd) {
@@ -144,10 +169,12 @@ function isLuhn(digits: ArrayLike<number>, count = digits.length): boolean {
 }
 
 const ZERO = 0x30;
-/** Digits of the number that is looked at. */
+/** Digits of the number that {@link cardEnd} is reading. */
 const cardDigits = new Uint8Array(CARD_DIGITS_MAX);
 
-/** Behind the longest card number that begins at `start`. */
+/**
+ * Returns the end of the longest card number that begins at `start`; undefined when there is none.
+ */
 function cardEnd(text: string, start: number): number | undefined {
   let found: number | undefined;
   let count = 0;
@@ -170,7 +197,10 @@ const findCard: Find = (text, from) => {
   }
   return undefined;
 };
-/** Groups as they are printed on a card, between dots or other blanks. */
+/**
+ * Pattern of a number in groups as printed on a card, with dots or special blanks between the
+ * groups.
+ */
 const GROUPED = [4, 6]
   .map((digits, at) => {
     const gap = `([.\\u00a0\\u2007\\u2009\\u202f]| {2,3})`;
@@ -193,17 +223,20 @@ export const withoutCards = (text: string): string => without(without(text, find
 // ---- IP addresses ----
 
 const BYTE = '(?:25[0-5]|2[0-4]\\d|[01]?\\d?\\d)';
-/** `140.0.0.0` is no host: browsers write their versions like this. */
+/** Matches an IPv4 address. `140.0.0.0` is none: browsers write their versions like this. */
 const IPV4 = new RegExp(`(?<!\\d|\\d\\.)(?!\\d+\\.0\\.0\\.0)${BYTE}(?:\\.${BYTE}){3}(?!\\d|\\.\\d)`, 'g');
 const IPV6_CHARS = tableOf(/[\da-f:.]/i);
 const WORD_CHAR = /\w/;
 const HEX_DIGITS = tableOf(/[\da-f]/i);
 
-/** `a::b` is a name in several languages; an address has a digit, or more groups. */
+/**
+ * Whether the text is an IPv6 address. `a::b` is a name in several languages, so an address needs a
+ * digit or more than two groups.
+ */
 const isAddress = (text: string): boolean =>
   (/\d/.test(text) || text.split(':').filter((group) => group !== '').length > 2) && isIPv6(text);
 
-/** Without what belongs to a word or a sentence around it. */
+/** Narrows a range by the characters that belong to a word or a sentence around it. */
 function trimmedRun(text: string, [start, end]: Range): Range {
   let [left, right] = [start, end];
   if (left > 0 && WORD_CHAR.test(text.charAt(left - 1))) left = rightEnd(text, left, { chars: HEX_DIGITS });
@@ -214,14 +247,14 @@ function trimmedRun(text: string, [start, end]: Range): Range {
   return [left, right];
 }
 
-/** Characters of the longest address, with a port. */
+/** Length of the longest address with a port. */
 const IPV6_CHARS_MAX = 52;
-/** A longer run is no address anyway. */
+/** Most characters that are read on each side of a colon. A longer run is no address. */
 const IPV6_RUN_CHARS_MAX = 256;
 
 /**
- * The address in one run of digits, letters and colons: all of it, or all but its first or last
- * group.
+ * Finds the address in one run of digits, letters and colons. The address is the whole run, or the
+ * run without its first or last group.
  */
 function addressIn(text: string, run: Range): Range | undefined {
   const [left, right] = trimmedRun(text, run);
@@ -255,37 +288,37 @@ export const withoutIps = (text: string): string =>
 // ---- Secrets by name, in a text ----
 
 const NAME_IN_TEXT_MAX = 64;
-/** With `%` of what is percent-encoded, and letters of any script. */
+/** Characters of a name: `%` for percent-encoding, and letters of any script. */
 const NAME = tableOf(/[\w.%[\]\u0080-\uffff-]/);
-/** `用户token=`: letters before a name may be of the text. */
+/** ASCII characters of a name. In `用户token=` the letters before the name may belong to the text. */
 const ASCII_NAME = tableOf(/[\w.%[\]-]/);
 const ASCII_BLANKS = tableOf(/\s/);
 const isBlank = (text: string, at: number): boolean =>
   text.charCodeAt(at) < BEYOND_ASCII ? isOneOf(ASCII_BLANKS, text, at) : /\s/.test(text.charAt(at));
 const SLASHES = tableOf(/\\/);
-/** Ends a value in a query, a list of cookies or a sentence. */
+/** Matches the end of a value in a query, a list of cookies or a sentence. */
 const VALUE_END = /[&;,\s"'<>)}\]]|$/g;
 const BARE_VALUE_END = /[,\s}\]]|$/g;
-/** In a string of JSON a quote has backslashes before it. */
+/** Matches an opening quote. In a string of JSON, a quote has backslashes before it. */
 const OPENING_QUOTE = /\\{0,1023}["']/y;
-/** A scheme of authorization; the word behind it is the secret (RFC 9110, 11.4). */
+/** Matches a scheme of authorization. The word behind the scheme is the secret (RFC 9110, 11.4). */
 const SCHEME = /(?:bearer|basic|token|digest) {1,1000}/iy;
 /**
- * The end of a longer value, or of more blanks before it, is not looked for: all that follows is
- * secret.
+ * Characters within which the end of a value, or of the blanks before it, is looked for. When there
+ * is no end, all of the remaining text is secret.
  */
 const VALUE_CHARS_MAX = 1024 * 1024;
 const HEADER = /(?<=authorization): {0,2}(?=(?:bearer|basic|token|digest) )/iy;
 
-/** The length of what `pattern` finds right at `from`. */
+/** Returns the length of the pattern's match right at `from`; 0 without a match. */
 function lengthAt(text: string, from: number, pattern: RegExp): number {
   pattern.lastIndex = from;
   return pattern.test(text) ? pattern.lastIndex - from : 0;
 }
 
-/** Where the value at `start` ends that has no quotes. */
+/** Returns the end of the value without quotes that begins at `start`. */
 function bareEnd(text: string, start: number, end: RegExp): number {
-  // A list or an object that is not whole: all of the rest may belong to it.
+  // A list or an object that was cut off: all of the remaining text may belong to it.
   if (text.charAt(start) === '[' || text.charAt(start) === '{') return text.length;
   const from = start + lengthAt(text, start, SCHEME);
   const near = text.length - from > VALUE_CHARS_MAX ? text.slice(from, from + VALUE_CHARS_MAX) : undefined;
@@ -295,16 +328,20 @@ function bareEnd(text: string, start: number, end: RegExp): number {
   return at < VALUE_CHARS_MAX ? from + at : text.length;
 }
 
-/** The value that begins at `from`, between its quotes. `end` ends one that has none. */
+/**
+ * Returns the value that begins at `from`, without its quotes. `end` matches the end of a value
+ * that has no quotes.
+ */
 function valueAt(text: string, from: number, end: RegExp): Range | undefined {
   const start = from + lengthAt(text, from, OPENING_QUOTE);
-  // Before any search: it would be in vain, and again for the next name.
+  // A value that was removed already is not searched: its end would be looked for again with each
+  // name.
   if (text.startsWith(FILTERED, start + lengthAt(text, start, SCHEME))) return undefined;
   const sign = text.slice(from, start);
   return [start, sign === '' ? bareEnd(text, start, end) : closingQuote(text, start, sign)];
 }
 
-/** `name=value`, in a query, a cookie or a log line. `at` is the sign. */
+/** Finds the value in `name=value`, in a query, a cookie or a log line. `at` is the `=`. */
 function assigned(text: string, at: number, names: SecretNames): Range | undefined {
   const floor = Math.max(0, at - NAME_IN_TEXT_MAX);
   const start = leftEnd(text, at, { chars: ASCII_NAME, floor });
@@ -313,7 +350,10 @@ function assigned(text: string, at: number, names: SecretNames): Range | undefin
   return isName(start, at) || isName(outer, start) ? valueAt(text, at + 1, VALUE_END) : undefined;
 }
 
-/** `"name": value`, in JSON that was cut off, or in the text of an object. `at` is the colon. */
+/**
+ * Finds the value in `"name": value`, in JSON that was cut off or in the text of an object. `at` is
+ * the colon.
+ */
 function quotedMember(text: string, at: number, names: SecretNames): Range | undefined {
   const floor = Math.max(0, at - NAME_IN_TEXT_MAX);
   let closing = at - 1;
@@ -330,16 +370,16 @@ function quotedMember(text: string, at: number, names: SecretNames): Range | und
   return from === blanksEnd ? [from, text.length] : valueAt(text, from, BARE_VALUE_END);
 }
 
-/** `Authorization: Bearer value`, a line of headers. `at` is the colon. */
+/** Finds the value in `Authorization: Bearer value`, a header line. `at` is the colon. */
 function header(text: string, at: number, names: SecretNames): Range | undefined {
   const length = names.has('authorization') ? lengthAt(text, at, HEADER) : 0;
   return length > 0 ? valueAt(text, at + length, VALUE_END) : undefined;
 }
 
-/** Characters of the user and password in a URL. */
+/** Longest user and password in a URL. */
 const USERINFO_CHARS_MAX = 512;
 const USERINFO = tableOf(/[^\s/?#"'<>\\]/);
-/** `https://user:password@host`. `at` is the colon before the slashes. */
+/** Finds the password in `https://user:password@host`. `at` is the colon before the slashes. */
 function userinfo(text: string, at: number, names: SecretNames): Range | undefined {
   if (!text.startsWith('//', at + 1) || !names.has('password')) return undefined;
   const start = at + 3;
@@ -355,8 +395,9 @@ function userinfo(text: string, at: number, names: SecretNames): Range | undefin
 
 const BACKSLASH = 0x5c;
 /**
- * `sign` may have backslashes before its quote, which the closing one then has too; a quote with
- * others belongs to the value.
+ * Returns where the value's closing quote begins. When `sign`, the opening quote, has backslashes
+ * before it, the closing quote has as many. A quote with another number of backslashes belongs to
+ * the value.
  */
 function closingQuote(text: string, from: number, sign: string): number {
   const escapes = sign.length - 1;
@@ -395,10 +436,10 @@ const findSecret =
   };
 export const withoutSecrets = (text: string, names: SecretNames): string => without(text, findSecret(names));
 
-/** The kinds of data that a project wants to have removed. */
+/** The kinds of data that a project wants removed. */
 export type Patterns = { secrets: SecretNames | undefined; emails: boolean; cards: boolean; ips: boolean };
 
-/** A long text without all of these, in steps. */
+/** Returns a long text without these kinds of data, in steps. */
 export function* cleanInSteps(text: string, { secrets, emails, cards, ips }: Patterns): Steps<string> {
   let clean = secrets ? yield* withoutInSteps(text, findSecret(secrets), false) : text;
   if (emails) clean = yield* withoutInSteps(clean, findEmail);

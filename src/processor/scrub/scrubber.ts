@@ -1,7 +1,7 @@
 /**
- * Removes from a JSON text what a project does not want to have stored (docs/privacy.md). The text
- * is copied but for the strings and values that change: numbers keep their digits, names their
- * order. Time and memory are in proportion to the text, hostile text too.
+ * Removes from a JSON text what a project does not want stored (docs/privacy.md). Everything else
+ * is copied unchanged: numbers keep their digits, and members keep their order. Time and memory are
+ * in proportion to the text, even when the text is hostile.
  */
 import { assert } from '../../lib/assert.ts';
 import { jsonScan, jsonTextInSteps } from '../../lib/json-text.ts';
@@ -31,22 +31,25 @@ const CLOSE_OBJECT = 0x7d;
 const OPEN_ARRAY = 0x5b;
 const CLOSE_ARRAY = 0x5d;
 const SPACE = 0x20;
-/** The bit that a small letter has and a capital has not. */
+/** The bit that is set in a small ASCII letter and not in a capital. */
 const CASE = 0x20;
 const LETTER_N = 0x6e;
 const LETTER_U = 0x75;
 
-/** Signs in a string: a string without the signs of a pattern is not searched for it. */
+/**
+ * Signs that a string contains, as bits. A string without a pattern's signs is not searched for the
+ * pattern.
+ */
 const DIGIT = 1;
 const COLON = 2;
 const AT = 4;
 const EQUALS = 8;
 const BRACKET = 16;
 const QUOTED = 32;
-/** Something is written as `\u0040`: it may be anything. */
+/** The string has an escape like `\u0040`, which may be any character. */
 const ESCAPED = 64;
 const DOT = 128;
-/** A colon behind an `n`, as in `Authorization: `. */
+/** A colon follows an `n`, as in `Authorization: `. */
 const HEADER = 256;
 const SIGNS = new Uint8Array(256);
 for (let digit = 0x30; digit <= 0x39; digit++) SIGNS[digit] = DIGIT;
@@ -63,18 +66,21 @@ for (const [char, sign] of [
   SIGNS[char.charCodeAt(0)] = sign;
 
 const OBJECT = 1;
-/** An object whose members are `{"value":…,"type":…}`, as in spans and logs. */
+/** Context of an object whose members are `{"value":…,"type":…}`, as in spans and logs. */
 const ATTRIBUTES = 2;
-/** The attribute with the user's address. */
+/** Context of the attribute that contains the user's address. */
 const ADDRESS_ATTRIBUTE = 4;
-/** An object that has said that its `value` is a secret: `{"name":"Authorization","value":…}`. */
+/**
+ * Context of an object that has named its `value` as a secret:
+ * `{"name":"Authorization","value":…}`.
+ */
 const NAMED_SECRET = 8;
 const NAMING_MEMBERS: ReadonlySet<string> = new Set(['name', 'key', 'header', 'Name', 'Key']);
 const VALUE_MEMBERS: ReadonlySet<string> = new Set(['value', 'values', 'Value']);
 
 const IP_ADDRESS = 'ip_address';
 const USER_IP_ADDRESS = 'user.ip_address';
-/** SDKs ask the server by this to fill in the address. */
+/** The text with which an SDK asks the server to fill in the client's address. */
 const AUTO = '{{auto}}';
 
 const FILTERED_JSON = Buffer.from(JSON.stringify(FILTERED));
@@ -84,24 +90,24 @@ const NULL_JSON = Buffer.from('null');
 const bufferOf = ({ buffer, byteOffset, length }: Uint8Array): Buffer =>
   Buffer.from(buffer as ArrayBuffer, byteOffset, length);
 
-/** Kinds of private data that a string may hold. */
+/** Kinds of private data that a string may hold, as bits. */
 const SECRET = 1;
 const EMAIL = 2;
 const CARD = 4;
 const IP = 8;
-/** JSON with strings in it. */
+/** The string may be JSON that has strings in it. */
 const NESTED = 16;
 const ANYTHING = SECRET | EMAIL | CARD | IP | NESTED;
 
-/** Rules of one set of privacy settings: the kinds of data that are removed from texts. */
+/** The rules of one set of privacy settings: the kinds of data that are removed. */
 class Rules implements Patterns {
   readonly emails: boolean;
   readonly cards: boolean;
   readonly ips: boolean;
-  /** No address of the user is kept. */
+  /** Whether the user's address is removed. */
   readonly userIp: boolean;
   readonly secrets: SecretNames | undefined;
-  /** Anything is removed; else addresses are filled in alone. */
+  /** Whether the rules remove anything. If not, only the user's address is filled in. */
   readonly removes: boolean;
 
   constructor({ scrub, names }: Privacy) {
@@ -118,7 +124,10 @@ class Rules implements Patterns {
     return this.secrets?.has(name) === true;
   }
 
-  /** @param held what the text may hold */
+  /**
+   * Returns the text without private data.
+   * @param held kinds of private data that the text may hold
+   */
   text(text: string, held: number): string {
     let clean = text;
     if (this.secrets && (held & SECRET) !== 0) clean = withoutSecrets(clean, this.secrets);
@@ -128,27 +137,31 @@ class Rules implements Patterns {
   }
 }
 
-/** A string of the text, between its quotes; what it has of SIGNS. */
+/** A string of the text: where it lies between its quotes, and the signs it contains. */
 type Token = { start: number; end: number; signs: number; digits: number; colons: number; dots: number };
 
-/** Levels of JSON in strings of JSON that are scrubbed; each level costs a copy of its content. */
+/**
+ * Levels of JSON within strings of JSON that are scrubbed, at most. Each level costs a copy of its
+ * content.
+ */
 const NESTED_TEXTS_MAX = 8;
-/** Bytes of nested texts in memory at once, all levels together. */
+/** Bytes of nested texts in memory at the same time, at most, all levels together. */
 const NESTED_BYTES_MAX = 64 * 1024 * 1024;
 
 /** Bytes that are read between two pauses. */
 const STEP_BYTES = 16 * 1024;
-/** Strings of more bytes are read, cleaned and written in steps of their own. */
+/** A string of more bytes is read, cleaned and written in steps of its own. */
 const LARGE_BYTES = 64 * 1024;
-/** A longer name is known by its beginning alone. */
+/** Only this many bytes of a longer name are compared. */
 const NAME_BYTES_MAX = 4 * 1024;
 const STARTS_AS_JSON = /^\s{0,1000}[[{]/;
 
 class TooLargeError extends Error {}
 
 /**
- * Where a character that ends before `to` ends: no text is cut within an escape or a character.
- * @param from where one begins, before it
+ * Returns the last place at or before `to` where the text can be cut without splitting an escape or
+ * a character.
+ * @param from a place before it where a character begins
  */
 function characterEnd(json: Uint8Array, from: number, to: number): number {
   let at = to;
@@ -163,11 +176,11 @@ function characterEnd(json: Uint8Array, from: number, to: number): number {
   return at;
 }
 
-/** State that the passes over one text, and over the texts in it, have in common. */
+/** State that the pass over a text shares with the passes over the texts in its strings. */
 class Shared {
   readonly rules: Rules;
   readonly clientAddress: string | undefined;
-  /** The context of each open bracket of the text, then of the text in one of its strings. */
+  /** Context of each open bracket. The brackets of a nested text follow those around its string. */
   contexts = new Uint8Array(64);
   nestedBytes = 0;
 
@@ -178,28 +191,31 @@ class Shared {
 }
 
 /**
- * One pass over one text. Strings of ordinary length are looked into at once; what a large one
- * needs is left to {@link #late}, which is done in steps before the pass goes on.
+ * One pass over one text. Strings of ordinary length are handled at once. The work for a large
+ * string goes into {@link #late}, and is done in steps before the pass goes on.
  */
 class Pass {
   readonly #json: Buffer;
   readonly #shared: Shared;
   readonly #rules: Rules;
-  /** How many strings the text is in. */
+  /** How many strings surround the text. */
   readonly #level: number;
-  /** Made with the first change. */
+  /** The new text, made with the first change. */
   #out: ByteBlocks | undefined;
-  /** Up to here the text is in #out. */
+  /** Place up to which the text was copied to #out or replaced there. */
   #copied = 0;
   #at = 0;
-  /** A string that comes next is a member's name. */
+  /** Whether the next string is a member's name. */
   #isName = false;
-  /** Work on a large string or value. @returns where the pass goes on */
+  /**
+   * Work on a large string or value.
+   * @returns where the pass goes on
+   */
   #late: Steps<number> | undefined;
-  /** How many brackets are open, with those around the text. */
+  /** How many brackets are open, including those around a nested text. */
   #depth: number;
   readonly #outerDepth: number;
-  /** Context of the value that comes next. */
+  /** Context of the object that comes next. */
   #next = 0;
   readonly #token: Token = { start: 0, end: 0, signs: 0, digits: 0, colons: 0, dots: 0 };
 
@@ -212,7 +228,11 @@ class Pass {
     this.#outerDepth = depth;
   }
 
-  /** @returns undefined when nothing is changed. @throws TooLargeError */
+  /**
+   * Scrubs the text.
+   * @returns undefined when nothing changes
+   * @throws TooLargeError
+   */
   *run(): Steps<Uint8Array | undefined> {
     const json = this.#json;
     while (this.#at < json.length) {
@@ -262,7 +282,7 @@ class Pass {
     this.#next = 0;
   }
 
-  /** Writes the text up to `end` as it is. */
+  /** Copies the text up to `end` unchanged. */
   #copyTo(end: number): ByteBlocks {
     this.#out ??= new ByteBlocks(this.#json.length + FILTERED_ATTRIBUTE.length);
     this.#out.copy(this.#json, this.#copied, end);
@@ -278,7 +298,8 @@ class Pass {
 
   /**
    * Reads the string at a quote into #token.
-   * @returns where it ends, behind its quote; 0 when it is large, and not read to its end
+   * @returns the place behind its closing quote; 0 when the string is large and was not read to its
+   * end
    */
   #read(quote: number): number {
     const token = this.#token;
@@ -291,7 +312,10 @@ class Pass {
     return this.#readOn(quote + LARGE_BYTES);
   }
 
-  /** The same for the rest of a large one. */
+  /**
+   * Reads the rest of a large string into #token.
+   * @returns the place behind its closing quote
+   */
   *#readLarge(): Steps<number> {
     for (;;) {
       const end = this.#readOn(this.#token.end + LARGE_BYTES);
@@ -323,7 +347,7 @@ class Pass {
     return byte === QUOTE ? at + 1 : 0;
   }
 
-  /** The text of #token, up to `end`. */
+  /** Returns #token's text without escapes, up to `end`. */
   #decoded(end = this.#token.end, start = this.#token.start): string {
     const text = this.#json.toString('utf8', start, end);
     return (this.#token.signs & (ESCAPED | QUOTED)) !== 0 && text.includes('\\')
@@ -341,7 +365,7 @@ class Pass {
     return parts.join('');
   }
 
-  /** #token as a name. */
+  /** Returns #token as a member's name. */
   #name(): string {
     const { start, end } = this.#token;
     return this.#decoded(
@@ -349,7 +373,7 @@ class Pass {
     );
   }
 
-  /** Kinds of private data that #token may hold, of those that are removed. */
+  /** Kinds of private data that #token may hold, among those that the rules remove. */
   get #held(): number {
     const { signs, digits, colons, dots } = this.#token;
     const { emails, cards, ips, secrets, removes } = this.#rules;
@@ -366,7 +390,10 @@ class Pass {
     return held;
   }
 
-  /** A value; it may hold JSON itself. @returns where it ends */
+  /**
+   * Scrubs a string value, which may be JSON itself.
+   * @returns where the string ends
+   */
   #string(quote: number): number {
     const end = this.#read(quote);
     if (end === 0) return this.#later(this.#largeString());
@@ -406,7 +433,7 @@ class Pass {
     const out = this.#copyTo(token.start);
     for (let from = 0, to = 0; from < clean.length; from = to) {
       to = from + LARGE_BYTES;
-      // Both halves of a character stay together.
+      // The two halves of a character stay together.
       if (((clean.charCodeAt(to - 1) || 0) & 0xfc00) === 0xd800) to--;
       out.text(JSON.stringify(clean.slice(from, to)).slice(1, -1));
       if (out.length > SCRUBBED_BYTES_MAX) throw new TooLargeError();
@@ -415,7 +442,10 @@ class Pass {
     this.#copied = token.end;
   }
 
-  /** The text without what is removed, when it is JSON; nothing of it where that is too deep. */
+  /**
+   * Scrubs a text if it is JSON. Returns undefined for other text, and `[Filtered]` when the
+   * nesting is too deep or too large to be scrubbed.
+   */
   *#asJson(text: string): Steps<string | undefined> {
     const shared = this.#shared;
     if (this.#level === NESTED_TEXTS_MAX || shared.nestedBytes + text.length > NESTED_BYTES_MAX)
@@ -428,7 +458,10 @@ class Pass {
     return clean ? bufferOf(clean).toString() : text;
   }
 
-  /** A member's name. @returns where its value begins, or ends when all is done for it */
+  /**
+   * Handles a member's name.
+   * @returns where its value begins, or where the value ends if it was handled, too
+   */
   #member(quote: number): number {
     const end = this.#read(quote);
     if (end === 0) return this.#later(this.#largeMember());
@@ -461,14 +494,17 @@ class Pass {
     return value;
   }
 
-  /** The string at `value` names what the object's `value` is. */
+  /** Notes that this object's `value` is a secret, if the string at `value` is a secret's name. */
   #noteNamed(value: number): void {
     if (this.#json[value] !== QUOTE || this.#read(value) === 0) return;
     if (this.#rules.isSecret(this.#name()))
       (this.#shared.contexts[this.#depth - 1] as number) |= NAMED_SECRET;
   }
 
-  /** Whether the object has named the value, or does so right behind it, where that is a string. */
+  /**
+   * Whether the object's `value` is a secret. Its name came before it, or comes right behind a
+   * value that is a string.
+   */
   #isNamedSecret(value: number): boolean {
     if ((this.#context & NAMED_SECRET) !== 0) return true;
     const json = this.#json;
@@ -486,7 +522,10 @@ class Pass {
     return name === IP_ADDRESS || (name === USER_IP_ADDRESS && !opens);
   }
 
-  /** The user's address. */
+  /**
+   * Removes the user's address, or fills in the client's.
+   * @returns where the value ends if it was replaced; else where it begins
+   */
   #address(value: number): number {
     const { clientAddress } = this.#shared;
     if (this.#rules.userIp) return this.#remove(value, NULL_JSON);
@@ -497,7 +536,10 @@ class Pass {
     return end;
   }
 
-  /** Null says nothing and stays. @returns where the value ends */
+  /**
+   * Replaces the value, unless it is null, which tells nothing.
+   * @returns where the value ends
+   */
   #remove(value: number, by: Uint8Array): number {
     const scan = new ValueScan(this.#json, value);
     const removed = (): number => {
@@ -516,8 +558,10 @@ class Pass {
   }
 
   /**
-   * `["cookie","…"]`: some SDKs send headers, cookies and queries as lists of pairs.
-   * @param from behind the bracket @returns where the list goes on
+   * Scrubs a pair like `["cookie","…"]`: some SDKs send headers, cookies and queries as lists of
+   * pairs.
+   * @param from the place behind the bracket
+   * @returns where the pass goes on in the list
    */
   #pair(from: number): number {
     const json = this.#json;
@@ -532,7 +576,10 @@ class Pass {
     return this.#read(value) === 0 ? this.#later(this.#largePair(value)) : this.#pairValue(value);
   }
 
-  /** `["Cookie",["a=b"]]`: a short list or object of scalars, so that no byte is read often. */
+  /**
+   * Scrubs a pair like `["Cookie",["a=b"]]`. Only a short list or object of scalars is removed, so
+   * that no byte is read many times.
+   */
   #pairList(value: number, comma: number): number {
     const json = this.#json;
     if (json[value] !== OPEN_ARRAY && json[value] !== OPEN_OBJECT) return comma;
@@ -556,7 +603,7 @@ class Pass {
     return this.#pairValue(value);
   }
 
-  /** #token is the second string of a list. */
+  /** Replaces the list's second string, which is in #token, if the list ends behind it. */
   #pairValue(value: number): number {
     const end = this.#token.end + 1;
     if (this.#json[skipBlank(this.#json, end)] !== CLOSE_ARRAY) return value;
@@ -565,7 +612,7 @@ class Pass {
   }
 }
 
-/** Settings that many entries share. */
+/** Privacy settings whose rules are kept, at most. Many entries share the same settings. */
 const RULES_KEPT_MAX = 1_000;
 const known = new Map<string, Rules>();
 
@@ -579,13 +626,13 @@ function rulesOf(privacy: Privacy): Rules {
   return rules;
 }
 
-/** Whether payloads may only be stored when they can be read. */
+/** Whether the settings remove anything. If so, a payload may only be stored if it can be read. */
 export const removesAnything = ({ scrub, names }: Privacy): boolean => scrub.length + names.length > 0;
 
 /**
- * The text as the settings want it, in steps; the same bytes when there is nothing to do.
+ * Scrubs a text as the settings want it, in steps. Returns the same bytes when nothing changes.
  * @param json valid JSON
- * @returns undefined when it would have more than SCRUBBED_BYTES_MAX
+ * @returns undefined when the result would have more than SCRUBBED_BYTES_MAX
  */
 export function* scrubbedInSteps(json: Uint8Array, privacy: Privacy): Steps<Uint8Array | undefined> {
   try {
@@ -597,7 +644,7 @@ export function* scrubbedInSteps(json: Uint8Array, privacy: Privacy): Steps<Uint
   }
 }
 
-/** The same at once, for small texts. */
+/** Scrubs a small text at once. */
 export const scrubbed = (json: Uint8Array, privacy: Privacy): Uint8Array => {
   const clean = atOnce(scrubbedInSteps(json, privacy));
   assert(clean, 'a small text stays below the bound');

@@ -10,19 +10,19 @@ import type { Server } from './server.ts';
 import type { TableName } from './tables.ts';
 
 /**
- * A batch of the clickhouse sink: rows wait in memory until the commit, or until they are many.
- * Then the keys of items that clients send again are looked up and noted, and each table gets its
- * rows in one insert.
+ * A batch of the clickhouse sink. Rows wait in memory until the commit, or until they reach
+ * SINK_BATCH_BYTES_MAX. Then the keys of resent items are looked up and noted, and each table gets
+ * its rows in one insert.
  */
 export class ClickHouseBatch implements SinkBatch {
   readonly #server: Server;
   readonly #recent: RecentFrames;
-  /** Entries of each frame in this batch and before it. */
+  /** Number of entries of each frame, in this batch and before it. */
   readonly #frames = new Map<string, number>();
   readonly #counts = new RecordCounts();
   #pending = new PendingRows();
   #pendingBytes = 0;
-  /** The entry that is being added: a block may end within it. */
+  /** The entry that is being added. Its rows may be split between two inserts. */
   #entry: BegunEntry = { frameId: '', index: 0 };
   #ended = false;
   readonly #refused: RefusedRow[] = [];
@@ -65,7 +65,7 @@ export class ClickHouseBatch implements SinkBatch {
     assert(!this.#ended, 'a batch is committed once');
     await this.#flush();
     this.#ended = true;
-    // When another sink fails, the frame comes again, and its row is to be refused again.
+    // When another sink fails, the frame comes again, and its row must be refused again.
     for (const { frameId } of this.#refused) this.#frames.delete(frameId);
     this.#recent.note(this.#frames);
     return this.#counts.list();
@@ -98,7 +98,7 @@ export class ClickHouseBatch implements SinkBatch {
     for (const [row, { type, projectId: _, ...origin }] of origins.entries()) {
       const reason = reasons.get(row);
       if (reason !== undefined) this.#refused.push({ ...origin, reason });
-      // A record is counted once, with the first of its rows.
+      // Each record is counted once, with the first of its rows.
       else if (!origin.element) this.#counts.add(type, leftOut.has(row) ? 'resent' : 'stored');
     }
   }

@@ -7,17 +7,17 @@ import { migrate, setRetention } from './migrate.ts';
 import { isAboutSetting, Server } from './server.ts';
 
 /**
- * `retentionDays`: rows go so long after they were received; undefined leaves that to the operator.
+ * `retentionDays`: days after their receipt when rows are removed; undefined leaves the removal to
+ * the operator.
  */
 export type ClickHouseOptions = { log: Log; retentionDays?: number | undefined };
 
 /**
- * Rows in ClickHouse. Any number of processors share a database. A merge keeps one of the rows with
- * the same project, day and row key.
+ * Stores rows in ClickHouse. Any number of processors may share a database. A merge keeps one of
+ * the rows that have the same project, day and row key.
  *
- * A server that is away at the start is waited for like one that goes away later: each batch fails
- * until it is there, and its frames are tried again. The start reports faults that no waiting
- * fixes.
+ * When the server is away at the start, the sink waits as it does later: each batch fails until the
+ * server is there, and its frames are tried again. The start reports faults that no waiting fixes.
  */
 export class ClickHouseSink implements Sink {
   readonly guarantee = 'repeatable';
@@ -30,7 +30,7 @@ export class ClickHouseSink implements Sink {
     this.#options = options;
   }
 
-  /** @throws SinkSettingError when the server is there and can never do */
+  /** @throws SinkSettingError when the server answers but cannot be used */
   static async connect(url: string, options: ClickHouseOptions): Promise<ClickHouseSink> {
     const sink = new ClickHouseSink(url, options);
     try {
@@ -47,7 +47,7 @@ export class ClickHouseSink implements Sink {
     return sink;
   }
 
-  /** Once, and again after it failed. */
+  /** Creates the tables and sets the retention. Does so once, and again only after a failure. */
   #prepare(): Promise<void> {
     this.#prepared ??= (async () => {
       await migrate(this.#server);

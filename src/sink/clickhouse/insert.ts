@@ -3,9 +3,9 @@ import type { RowBuffer } from './row-buffer.ts';
 import { RefusedError, type Server } from './server.ts';
 import { type TableName, WRITTEN } from './tables.ts';
 
-/** A row by its number, and why. */
+/** A refused row, by its number, and the reason. */
 type Refused = { row: number; reason: string };
-/** Rows by their numbers, in order. */
+/** Numbers of rows, in order. */
 type Rows = readonly number[];
 type Insert = {
   table: TableName;
@@ -14,19 +14,19 @@ type Insert = {
   projectOf: (row: number) => string;
 };
 
-/** Parts into which refused rows go, and inserts at the same time. */
+/** Number of parts into which refused rows are split, and of inserts that run at the same time. */
 const PARTS = 4;
-/** So few go one by one at once. */
+/** A part of at most this many rows is split into single rows. */
 const FEW = 8;
 
 /**
- * Stores all rows but those that are left out. When the store refuses some, the rows of each
- * project go apart, so that nobody waits for another's rows. The rows of a project of which some
- * are refused go in ever smaller parts, until each refused row is alone. Rows that are stored
- * meanwhile have their row keys: nothing is stored twice for good.
+ * Stores all rows but those that are left out. When the store refuses some rows, the rows of each
+ * project are inserted separately, so that no project waits for another's rows. Where a project's
+ * rows are refused, they are inserted in ever smaller parts until each refused row is alone. Rows
+ * that are inserted again in this way have the same row keys, so none is stored twice for good.
  * @returns the rows that the store refuses
- * @throws UnavailableError, also when the table is not as the sink made it: then it refuses rows
- * that are good
+ * @throws UnavailableError, also when the table is not as the sink made it, because such a table
+ * refuses good rows
  */
 export async function insertRows(server: Server, insert: Insert): Promise<Refused[]> {
   const all = Array.from({ length: insert.buffer.rows }, (_, row) => row);
@@ -50,12 +50,15 @@ export async function insertRows(server: Server, insert: Insert): Promise<Refuse
   return refused.sort((one, other) => one.row - other.row);
 }
 
-/** Ends for all who take from it when one of them throws. */
+/** Yields the parts to several loops. When one loop throws, the parts end for all of them. */
 function* each(parts: readonly Rows[]): Generator<Rows> {
   yield* parts;
 }
 
-/** @returns why the store refuses some of these rows; undefined when it has them */
+/**
+ * Inserts these rows.
+ * @returns why the store refuses some of them; undefined when the rows are stored
+ */
 async function refusalOf(server: Server, { table, buffer }: Insert, rows: Rows): Promise<string | undefined> {
   try {
     await server.insert(table, bytesOf(buffer, rows));
@@ -94,7 +97,10 @@ function bytesOf(buffer: RowBuffer, rows: Rows): Uint8Array[] {
   return pieces;
 }
 
-/** @throws UnavailableError when a column is not of the type that the sink writes */
+/**
+ * Checks the table's columns.
+ * @throws UnavailableError when a column is not of the type that the sink writes
+ */
 async function checkTable(server: Server, table: TableName): Promise<void> {
   const found = await server.query<{ name: string; type: string }>(
     `SELECT name, type FROM system.columns WHERE database = '${server.database}' AND table = '${table}'`,

@@ -1,4 +1,4 @@
-/** Questions of `sluice doctor` to the sink's server; they change nothing. */
+/** Questions that `sluice doctor` asks the sink's server. They change nothing. */
 import { isTooOld, schemaVersion, serverVersion } from './migrate.ts';
 import { SCHEMA_VERSION } from './schema.ts';
 import { Server } from './server.ts';
@@ -6,17 +6,20 @@ import { Server } from './server.ts';
 type ClickHouseReport = {
   version: string;
   isTooOld: boolean;
-  /** The applied migrations, and those that this program knows. */
+  /** Number of applied migrations, and number of migrations that this program knows. */
   schemaVersion: number;
   schemaWanted: number;
-  /** The user's profile forbids writing. */
+  /** Whether the user's profile forbids writing. */
   readOnly: boolean;
-  /** The fullest disk, in bytes. */
+  /** The disk with the smallest free part, in bytes. */
   disk: { name: string; free: number; total: number };
-  /** Active parts of the partition that has most: merges fall behind when they are many. */
+  /** Active parts of the partition that has the most. Many parts mean that merges fall behind. */
   parts: number;
   roundTripMs: number;
-  /** Unix milliseconds, by the server and by us in the middle of the round trip. */
+  /**
+   * The time in Unix milliseconds, by the server's clock and by ours in the middle of the round
+   * trip.
+   */
   clockMs: number;
   askedAtMs: number;
 };
@@ -48,7 +51,10 @@ GROUP BY table, partition_id ORDER BY parts DESC LIMIT 1`,
   return Number(row?.parts ?? 0);
 }
 
-/** @throws UnavailableError when the server cannot be asked; SinkSettingError */
+/**
+ * Asks the server everything for the report.
+ * @throws UnavailableError when the server cannot be asked; SinkSettingError
+ */
 export async function inspectClickHouse(url: string): Promise<ClickHouseReport> {
   const server = new Server(url);
   try {

@@ -3,7 +3,7 @@ import { MIGRATIONS, MIGRATIONS_TABLE, SCHEMA_VERSION } from './schema.ts';
 import type { Server } from './server.ts';
 import { RETAINED } from './tables.ts';
 
-/** The first release with all that the sink uses, and the oldest that the client supports. */
+/** The first release that has everything the sink uses, and the oldest that the client supports. */
 const VERSION_MIN = [24, 8] as const;
 
 export const isTooOld = (version: string): boolean => {
@@ -20,7 +20,10 @@ async function exists(server: Server, table: 'databases' | 'tables', where: stri
   return Number(row?.count) > 0;
 }
 
-/** Migrations that were applied; 0 when there is no database. @throws UnavailableError */
+/**
+ * Returns the number of migrations that were applied; 0 when there is no database.
+ * @throws UnavailableError
+ */
 export async function schemaVersion(server: Server): Promise<number> {
   const where = `database = '${server.database}' AND name = 'migrations'`;
   if (!(await exists(server, 'tables', where))) return 0;
@@ -35,7 +38,8 @@ export async function serverVersion(server: Server): Promise<string> {
 }
 
 /**
- * Brings the tables up to date; of processors that do it together one is late, and harms nothing.
+ * Brings the tables up to date. When several processors do so at the same time, the later ones do
+ * no harm.
  * @throws SinkSettingError when waiting does not help, UnavailableError when it may
  */
 export async function migrate(server: Server): Promise<void> {
@@ -60,7 +64,11 @@ export async function migrate(server: Server): Promise<void> {
   }
 }
 
-/** Rows go when their day is so many days past. Whole parts go at once. @throws UnavailableError */
+/**
+ * Sets the retention: rows are removed when their day is this many days past. Whole parts are
+ * removed at once.
+ * @throws UnavailableError
+ */
 export async function setRetention(server: Server, days: number): Promise<void> {
   const names = RETAINED.map((table) => `'${table}'`).join(', ');
   const tables = await server.query<{ name: string; engine: string }>(
