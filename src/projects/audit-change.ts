@@ -1,8 +1,8 @@
 /**
- * Content of a record of the audit. Pure.
+ * Content of the audit's records. Pure.
  *
- * A record shows no key and no token: what a key or token was and is can be compared by its
- * fingerprint, and no reader of the audit can send with it.
+ * A record shows fingerprints instead of keys and tokens. Fingerprints can be compared, but a
+ * reader of the audit cannot send requests with them.
  */
 import { createHash } from 'node:crypto';
 import { z } from 'zod';
@@ -10,31 +10,35 @@ import { z } from 'zod';
 const fields = z.record(z.string(), z.unknown());
 
 export const changeSchema = z.object({
-  /** RFC 3339. */
+  /** When the change was made, RFC 3339. */
   at: z.string(),
-  /** The label of a token of the management API, or user@host of a command. */
+  /**
+   * Who made the change: the label of a token of the management API, or the user@host of a command.
+   */
   by: z.string(),
-  /** create, change or delete. */
+  /** `create`, `change` or `delete`. */
   action: z.string(),
-  /** The project's id; absent of a heartbeat token. */
+  /** Id of the changed project; absent when a heartbeat token was changed. */
   project: z.string().optional(),
-  /** The token's fingerprint. */
+  /** Fingerprint of the changed heartbeat token. */
   heartbeat: z.string().optional(),
-  /** The fields that changed, as they were; absent when it was created. */
+  /** The fields that changed, with their old values; absent after a creation. */
   from: fields.optional(),
-  /** The same fields as they are since; absent when it was deleted. */
+  /** The fields that changed, with their new values; absent after a deletion. */
   to: fields.optional(),
 });
 export type Change = z.infer<typeof changeSchema>;
 
-/** `sequence` is its place in the audit. */
+/** `sequence` is the record's position in the audit. */
 export type RecordedChange = Change & { sequence: number };
 
 const FINGERPRINT_CHARS = 12;
 export const fingerprint = (secret: string): string =>
   `sha256:${createHash('sha256').update(secret).digest('hex').slice(0, FINGERPRINT_CHARS)}`;
 
-/** A copy in which every text under the name `key` is a fingerprint, at any depth. */
+/**
+ * A copy in which each text under the name `key`, at any depth, is replaced with its fingerprint.
+ */
 export function withoutKeys(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(withoutKeys);
   if (typeof value !== 'object' || value === null) return value;
@@ -50,9 +54,9 @@ type Fields = Readonly<Record<string, unknown>>;
 const isSame = (one: unknown, other: unknown): boolean => JSON.stringify(one) === JSON.stringify(other);
 
 /**
- * The fields that differ between two states of a record; `before` undefined: it was created,
- * `after` undefined: it was deleted.
- * @returns undefined when none does
+ * The fields that differ between two states of a record. Without `before` the record was created,
+ * without `after` it was deleted.
+ * @returns undefined when no field differs
  */
 export function changeBetween(
   before: Fields | undefined,
@@ -68,15 +72,16 @@ export function changeBetween(
   return { action: 'change', from: shown(before), to: shown(after) };
 }
 
-/** Fingerprints of the keys in a record as the audit shows it. */
+/** Fingerprints of the keys in a record that the audit shows. */
 function keysIn({ key, keys }: Fields): Set<unknown> {
   const listed = Array.isArray(keys) ? (keys as { key: unknown }[]).map((one) => one.key) : [key];
   return new Set(listed.filter((print) => print !== undefined));
 }
 
 /**
- * Fingerprints of the keys that were taken from a project and not given back. A key that a project
- * had when it was deleted is not among them. @param history of the project, oldest first
+ * Fingerprints of the keys that were removed from a project and not added again. Keys that a
+ * project had when it was deleted do not count.
+ * @param history changes of the project, oldest first
  */
 export function removedKeys(history: readonly Change[]): Set<unknown> {
   const removed = new Set<unknown>();
@@ -86,7 +91,7 @@ export function removedKeys(history: readonly Change[]): Set<unknown> {
     const kept = Object.entries(before).filter(([name]) => !Object.hasOwn(from, name));
     const after: Fields = { ...Object.fromEntries(kept), ...to };
     const keys = keysIn(after);
-    // Without keys it was deleted, or the audit does not go back to what they were.
+    // Without keys the project was deleted, or the audit does not go back far enough to show them.
     if (action === 'change' && keys.size > 0) for (const key of keysIn(before)) removed.add(key);
     for (const key of keys) removed.delete(key);
     state = after;

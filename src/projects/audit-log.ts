@@ -1,9 +1,9 @@
 /**
- * The audit: a record in the stream SLUICE_AUDIT for every change of a project or heartbeat token.
+ * The audit: the stream SLUICE_AUDIT has a record for every change of a project or heartbeat token.
  *
- * The record is written after the change, so that it never tells of something that did not happen.
- * No change goes unrecorded in silence: without the stream nothing is changed, and when the record
- * cannot be written, the error says that the change was made.
+ * A record is written after its change, so that it never reports a change that did not happen. No
+ * change goes unrecorded without an error. When the stream is missing, nothing is changed. When the
+ * record cannot be written, the error says that the change was made.
  */
 import { randomUUID } from 'node:crypto';
 import { hostname, userInfo } from 'node:os';
@@ -20,18 +20,18 @@ import {
   removedKeys,
 } from './audit-change.ts';
 
-/** The change is made, and the audit does not have it. */
+/** The change was made, but the audit has no record of it. */
 export class UnrecordedError extends Error {
   override name = 'UnrecordedError';
 }
 
-/** The user of this process, `user@host`. */
+/** Name of the user of this process, `user@host`. */
 export function operatorName(): string {
   const host = hostname();
   try {
     return `${userInfo().username}@${host}`;
   } catch {
-    return `${process.getuid?.() ?? 'unknown'}@${host}`; // in a container, a user without a name
+    return `${process.getuid?.() ?? 'unknown'}@${host}`; // in a container, the user may have no name
   }
 }
 
@@ -47,13 +47,16 @@ export class AuditLog {
   readonly #by: string;
   #found = false;
 
-  /** `by`: who makes the changes. */
+  /** @param by the name of whoever makes the changes */
   constructor(link: NatsLink, by: string) {
     this.#link = link;
     this.#by = by;
   }
 
-  /** Called before a change. @throws JetStreamApiError when the stream does not exist */
+  /**
+   * Checks, before a change, that the audit's stream exists.
+   * @throws JetStreamApiError when it does not
+   */
   async ready(): Promise<void> {
     if (this.#found) return;
     await (await this.#link.manager()).streams.info(AUDIT_STREAM);
@@ -61,7 +64,8 @@ export class AuditLog {
   }
 
   /**
-   * Records what differs between two states of a subject; nothing when nothing does.
+   * Records the difference between two states of a project or token; nothing when there is no
+   * difference.
    * @throws UnrecordedError when the broker does not take the record
    */
   async record(subject: Subject, states: { before?: Fields; after?: Fields }): Promise<void> {
@@ -84,7 +88,7 @@ export class AuditLog {
     });
   }
 
-  /** The id makes a repetition harmless. */
+  /** Publishes a record, with one repetition. The message id makes the repetition harmless. */
   async #publish(subject: string, text: string): Promise<void> {
     const data = Buffer.from(text);
     const headers = recordHeaders(randomUUID(), { subject, data });
@@ -98,11 +102,11 @@ export class AuditLog {
   }
 }
 
-/** A page of the audit: at most `limit` records behind the sequence `after`. */
+/** A page of the audit: at most `limit` records, beginning after the sequence `after`. */
 type HistoryPage = { after?: number; limit?: number };
 
 /**
- * The changes of one project, oldest first, also of one that was deleted.
+ * Reads the changes of one project, oldest first. The project may have been deleted.
  * @throws JetStreamApiError when the stream does not exist
  */
 export async function readHistory(
@@ -119,10 +123,10 @@ export async function readHistory(
   return changes;
 }
 
-/** Fingerprints of the keys that were taken from a project, as far back as the audit goes. */
+/** Fingerprints of the keys that were removed from a project, as far back as the audit goes. */
 export async function readRemovedKeys(link: NatsLink, projectId: string): Promise<Set<unknown>> {
   const { streams } = await link.manager();
   const last = await streams.getMessage(AUDIT_STREAM, { last_by_subj: projectSubject(projectId) });
-  // Most projects that are made are new: one question is enough.
+  // Most projects that are created are new to the audit, and one request is then enough.
   return last ? removedKeys(await readHistory(link, projectId)) : new Set();
 }

@@ -1,42 +1,44 @@
-/** A bucket's content in this process. Pure: fed by a mirror, asked by the request path. */
+/** A bucket's content in this process. Pure: a mirror feeds it, and requests ask it. */
 import { hashOf } from '../lib/hash.ts';
 
 /**
- * `text` is undefined when the key was deleted. `revision`: the bucket's own, from 1 on.
+ * An entry of the bucket. `text` is undefined when the key was deleted. `revision` is the bucket's
+ * own, from 1.
  */
 export type BucketEntry = { key: string; text: string | undefined; revision: number };
 
 /**
- * An entry as the copy has it. `revision`: the bucket's creation time (Unix ms) plus the bucket's
- * own revision. It keeps growing when a bucket is deleted and made again, whose revisions begin at
- * 1. 0: the newest snapshot lacks the key.
+ * An entry as the copy holds it. `revision` is the bucket's creation time (Unix ms) plus the
+ * bucket's own revision. So it keeps growing when the bucket is deleted and made again, although
+ * the new bucket's own revisions begin at 1. It is 0 when the newest snapshot lacks the key.
  */
 export type CopiedEntry = { key: string; text: string | undefined; revision: number };
 
-/** So that no shard of a million keys takes longer than a millisecond to grow. */
+/** Number of shards. With this many, a shard of a million keys grows in less than a millisecond. */
 const SHARDS = 2_048;
-/** A shard that is full grows by a half: it is copied seldom, and little of it is empty. */
+/** A full shard grows by half. So it is seldom copied, and little of its memory is empty. */
 const GROWTH = 1.5;
 
-/** A record: these fields, the key, the text. */
+/** Offsets of a record's fields, in bytes: the four fields, then the key, then the text. */
 const REVISION_AT = 0;
 const SNAPSHOT_AT = 8;
 const TEXT_BYTES_AT = 12;
 const KEY_BYTES_AT = 16;
 const KEY_AT = 18;
-/** Marks a deleted key: this value stands in place of the length of its text. */
+/** Value of the text's length that marks a deleted key. */
 const DELETED = 0xffff_ffff;
 
 /**
  * The newest entry of each key of a bucket, for a million keys and more.
  *
- * As JavaScript objects they would all be marked in each full collection, and a Map of so many
- * stops the loop for a tenth of a second when it grows. So keys and texts are packed into buffers
- * outside the heap: some 210 bytes for a record of 150. A look-up takes a fraction of a microsecond
- * and makes a string, so a caller that looks up often keeps what it made of the text.
+ * As JavaScript objects, so many entries would all be marked in each full collection, and a Map of
+ * them would stop the event loop for a tenth of a second when it grows. So keys and texts are
+ * packed into buffers outside the heap, with some 210 bytes for a record of 150. A look-up takes a
+ * fraction of a microsecond and makes a string. A caller that looks up often keeps what it made of
+ * the text.
  *
- * A snapshot is put in entry by entry, and nothing is held twice. Each entry remembers the snapshot
- * that it was last part of; those that the newest one lacks are removed at its end.
+ * A snapshot is put in entry by entry, so nothing is held twice. Each entry remembers the last
+ * snapshot that had it. At the end of a snapshot, entries that the snapshot lacks are removed.
  */
 export class BucketCopy {
   readonly #shards: (Shard | undefined)[] = new Array<Shard | undefined>(SHARDS);
@@ -46,29 +48,37 @@ export class BucketCopy {
   #seen = 0;
   #size = 0;
 
-  /** `onChange` hears of each entry that differs from the one before. It may not throw. */
+  /**
+   * @param onChange is called for each entry that differs from the previous one of its key; it must
+   * not throw
+   */
   constructor(onChange: (entry: CopiedEntry) => void = () => undefined) {
     this.#onChange = onChange;
   }
 
-  /** Keys, deleted ones included: the server counts those too. */
+  /** Number of keys, including deleted ones, since the server counts those too. */
   get size(): number {
     return this.#size;
   }
 
-  /** Those of them that have come since {@link startSnapshot}. */
+  /** Number of these keys that have come since {@link startSnapshot}. */
   get seen(): number {
     return this.#seen;
   }
 
-  /** `createdMs` tells a bucket from its successor. The content stays until the snapshot ends. */
+  /**
+   * Begins a snapshot. The old content stays until its end.
+   * @param createdMs creation time of the bucket, which tells it from its successor
+   */
   startSnapshot(createdMs: number): void {
     this.#createdMs = createdMs;
     this.#snapshot++;
     this.#seen = 0;
   }
 
-  /** Removes what the snapshot lacks. Yields so often that the caller may pause. */
+  /**
+   * Ends a snapshot: removes the entries that it lacks. Yields often, so that the caller may pause.
+   */
   *endSnapshot(): Generator<void> {
     for (const shard of this.#shards) {
       for (const key of shard?.keysNotOf(this.#snapshot) ?? []) {
@@ -100,7 +110,7 @@ export class BucketCopy {
     return slot !== -1 && shard?.isDeleted(slot) === false;
   }
 
-  /** Undefined also when the key was deleted. */
+  /** The entry of a key; undefined when there is none or the key was deleted. */
   get(key: string): { text: string; revision: number } | undefined {
     const hash = hashOf(key);
     const shard = this.#shards[hash % SHARDS];
@@ -110,10 +120,13 @@ export class BucketCopy {
   }
 }
 
-/** Where a record goes; `slot` is -1 for a new key. */
+/** Where a record is put; `slot` is -1 for a new key. */
 type Place = { slot: number; hash: number; snapshot: number };
 
-/** Slots below `count` are in use, in no order; each has a hash and the offset of its record. */
+/**
+ * Some of the keys. Slots below `count` are in use, in no order. Each slot has a hash and the
+ * offset of its record.
+ */
 class Shard {
   #hashes = new Uint32Array(1);
   #offsets = new Uint32Array(1);
@@ -122,7 +135,7 @@ class Shard {
   #used = 0;
   #garbage = 0;
 
-  /** -1: none. */
+  /** The slot of a key; -1 when there is none. */
   slotOf(key: string, hash: number): number {
     let slot = this.#hashes.indexOf(hash);
     while (slot !== -1 && slot < this.#count) {
@@ -154,7 +167,10 @@ class Shard {
     return this.#data.toString('utf8', start, this.#offset(slot) + this.#bytes(slot));
   }
 
-  /** A broker that lost its newest writes in a power cut gives their revisions to others. */
+  /**
+   * Whether a slot holds exactly this entry. The text is compared as well: a broker that lost its
+   * newest writes in a power cut gives their revisions to other entries.
+   */
   holds(slot: number, { text, revision }: CopiedEntry): boolean {
     return this.revisionOf(slot) === revision && this.textOf(slot) === text;
   }
@@ -184,7 +200,7 @@ class Shard {
     this.#offsets[into] = at;
   }
 
-  /** The last slot moves to the place of the one that goes. */
+  /** Removes a key. The last slot moves to the place of the removed one. */
   remove(key: string, hash: number): void {
     const slot = this.slotOf(key, hash);
     this.#garbage += this.#bytes(slot);
@@ -206,13 +222,13 @@ class Shard {
     return this.#data.toString('utf8', start, start + this.#keyBytes(slot));
   }
 
-  /** Of the whole record. */
+  /** Length of the whole record. */
   #bytes(slot: number): number {
     const textBytes = this.#data.readUInt32LE(this.#offset(slot) + TEXT_BYTES_AT);
     return KEY_AT + this.#keyBytes(slot) + (textBytes === DELETED ? 0 : textBytes);
   }
 
-  /** For one more slot and record. */
+  /** Makes room for one more slot and a record of this many bytes. */
   #makeRoom(bytes: number): void {
     if (this.#count === this.#hashes.length) {
       const slots = Math.ceil((this.#count + 1) * GROWTH);
@@ -222,7 +238,10 @@ class Shard {
     if (this.#used + bytes > this.#data.length) this.#repack(bytes);
   }
 
-  /** Into a new buffer with that much room and some more, without what was replaced or removed. */
+  /**
+   * Copies the live records into a new buffer, with `room` bytes more and some spare. Replaced and
+   * removed records are left out.
+   */
   #repack(room: number): void {
     const before = this.#data;
     const live = this.#used - this.#garbage;

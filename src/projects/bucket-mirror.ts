@@ -1,5 +1,5 @@
 /**
- * How a bucket is followed: {@link BucketWatch} reads it, {@link BucketMirror} keeps a copy of it
+ * Follows a bucket: {@link BucketWatch} reads its entries, {@link BucketMirror} keeps a copy of it
  * up to date, {@link readBucket} reads it once.
  */
 import { setImmediate as afterPoll } from 'node:timers/promises';
@@ -26,42 +26,54 @@ import type { BucketCopy, BucketEntry } from './bucket-copy.ts';
 export type BucketAccess = { link: NatsLink; bucket: string; manager: JetStreamManager };
 
 type WatchOptions = {
-  /** The last revision that the caller has, which comes again; 0: none. */
+  /** The last revision that the caller has, which is delivered again; 0: none. */
   from: number;
-  /** `stamp`: when the broker stored it, so that a revision that was given twice is recognised. */
+  /**
+   * Called for each entry. `stamp` is when the broker stored the entry; it reveals a revision
+   * number that the broker has given to two entries.
+   */
   onEntry(entry: BucketEntry, stamp: string): void;
 };
 
 /**
- * Something was removed while the bucket was read, or the server fell silent. Reading again helps.
+ * An entry was removed while the bucket was read, or the server fell silent. Reading again helps.
  */
 class SnapshotError extends Error {
   override name = 'SnapshotError';
 }
 
 const READ_TRIES_MAX = 3;
-/** While one record is overwritten without a pause, it may be missing again and again. */
+/**
+ * Most looks at a bucket whose records are overwritten without a pause: a record may be missing in
+ * each look.
+ */
 const SNAPSHOT_LOOKS_MAX = 5;
 const PULL_MS = 30_000;
-/** The broker's answer to a pull may be under way when its time is up. */
+/**
+ * Extra time for the broker's answer to a pull, which may be under way when the pull's time is up.
+ */
 const PULL_GRACE_MS = 5_000;
-/** The broker forgets a consumer without a pull for this long: its process was killed. */
+/** The broker deletes a consumer without a pull for this long: its process was killed. */
 const CONSUMER_IDLE_MS = 5_000;
-/** The pull has ended, by itself: nothing came in its time, or it was given up. */
+/**
+ * Codes of an answer that ends a pull without a fault: no message came in its time, or the broker
+ * gave it up.
+ */
 const PULL_ENDED: ReadonlySet<number | undefined> = new Set([404, 408]);
 
 /**
- * One consumer of one bucket, which reads the stream in its order. Since a bucket keeps the last
- * entry of each key, all entries from the first one are its content, and all from a later one are
- * the changes since then. So a reader that was cut off goes on where it was, and no consumer of
- * the kind "last of each subject" is needed, which some servers take seconds to make
- * (docs/broker-quirks.md).
+ * One consumer of one bucket, which reads the bucket's stream in order. A bucket keeps the last
+ * entry of each key. So the entries from the first one on are the bucket's content, and the entries
+ * from a later one on are the changes since then. A reader that was cut off can thus go on where it
+ * was. No consumer of the kind "last of each subject" is needed, which some servers take seconds to
+ * make (docs/broker-quirks.md).
  *
- * Entries are pulled by slices, and the next slice is asked for in another turn of the loop. So no
- * turn handles more than one, however fast the broker is.
+ * Entries are pulled in slices, and the next slice is requested in a later turn of the event loop.
+ * So no turn handles more than one slice, however fast the broker is.
  *
- * The consumer is deleted with the watch. When that request is lost, or this process is killed, the
- * broker forgets the consumer after CONSUMER_IDLE_MS, or with its own end, since it is in memory.
+ * The consumer is deleted with the watch. When that request is lost or this process is killed, the
+ * broker deletes the consumer after CONSUMER_IDLE_MS. It also disappears when the broker ends,
+ * since it is in the broker's memory.
  */
 export class BucketWatch {
   readonly #access: BucketAccess;
@@ -71,18 +83,18 @@ export class BucketWatch {
   readonly #keyAt: number;
   readonly #inbox: string;
   readonly #subscription: Subscription;
-  /** The newest revision that has come. */
+  /** Revision of the newest entry that has come. */
   #revision: number;
-  /** Entries that have come; the consumer numbers them. */
+  /** Number of entries that have come, for comparison with the consumer's own numbers. */
   #entries = 0;
-  /** That the open pull still asks for. */
+  /** How many entries the open pull still asks for. */
   #wanted = 0;
   readonly #silence: NodeJS.Timeout;
   #isStopped = false;
-  /** Why the watch ended; {@link stop} is no reason. */
+  /** Resolves with the reason when the watch ends by itself, not by {@link stop}. */
   readonly ended: Promise<Error>;
   #end: (reason: Error) => void = () => undefined;
-  /** {@link reach} looks again. */
+  /** Makes {@link reach} check again. */
   #look: (() => void) | undefined;
 
   private constructor(access: BucketAccess, options: WatchOptions) {
@@ -115,7 +127,7 @@ export class BucketWatch {
         inactive_threshold: nanos(CONSUMER_IDLE_MS),
       });
     } catch (error) {
-      void watch.stop(); // it may exist all the same: only the answer was late
+      void watch.stop(); // the consumer may exist, if only the answer was late
       throw error;
     }
     watch.#pull();
@@ -127,10 +139,11 @@ export class BucketWatch {
   }
 
   /**
-   * Resolves when all that the bucket had at `state` has come: its last revision or a later one, or
-   * as many keys as it had. An entry may have been purged, or overwritten since, which then comes
-   * later. `pending` cannot be trusted (docs/broker-quirks.md).
-   * @param seen how many keys have come so far
+   * Resolves when everything that the bucket held at `state` has come. That is so when the bucket's
+   * last revision or a later one has come, or as many keys as it had. The second case is needed
+   * because the last entry may have been purged since. A key that was overwritten since comes
+   * later. The consumer's `pending` cannot be trusted (docs/broker-quirks.md).
+   * @param seen returns how many keys have come so far
    * @throws SnapshotError when nothing comes for `stallMs`, or the watch ends
    */
   async reach(state: BucketState, seen: () => number, stallMs: number): Promise<void> {
@@ -154,10 +167,10 @@ export class BucketWatch {
   }
 
   /**
-   * Resolves when every key has come that the bucket has. A key that is overwritten while it is
-   * read comes behind all that the first look knew of, so the bucket is looked at again.
+   * Resolves when every key of the bucket has come. A key that is overwritten during the reading
+   * moves behind the last revision that the first look found, so the bucket is looked at again.
    * @param state from before the watch was opened
-   * @returns false when a key was still missing after SNAPSHOT_LOOKS_MAX looks: it comes later
+   * @returns false when a key was still missing after SNAPSHOT_LOOKS_MAX looks; it comes later
    * @throws as {@link reach}
    */
   async reachAll(state: BucketState, seen: () => number, stallMs: number): Promise<boolean> {
@@ -171,7 +184,7 @@ export class BucketWatch {
     return false;
   }
 
-  /** Resolves when the consumer is deleted, or that has failed. Never rejects. */
+  /** Resolves when the consumer has been deleted, or the deletion has failed. Never rejects. */
   async stop(): Promise<void> {
     if (this.#isStopped) return;
     this.#isStopped = true;
@@ -217,12 +230,18 @@ export class BucketWatch {
   }
 }
 
-/** A deletion by a client, or the broker's own marker for what has grown too old. */
+/**
+ * Whether an entry deletes its key: a client's deletion, or the broker's own marker for an entry
+ * that has expired.
+ */
 const isRemoval = ({ headers }: Msg): boolean =>
   headers !== undefined &&
   ((headers.get('KV-Operation') || 'PUT') !== 'PUT' || headers.has('Nats-Marker-Reason'));
 
-/** What `parse` made of each key's newest entry in the bucket; undefined leaves a key out. */
+/**
+ * Reads a bucket once.
+ * @param parse gets the newest entry of each key; keys for which it returns undefined are left out
+ */
 export async function readBucket<T>(
   access: BucketAccess,
   parse: (key: string, text: string, revision: number) => T | undefined,
@@ -259,60 +278,66 @@ export type MirrorOptions = {
 
 /** How much of a bucket has come. */
 type Position = {
-  /** Of the bucket: another figure means another bucket of this name. */
+  /** When the bucket was created (Unix ms); another value means that it was made again. */
   createdMs: number;
-  /** The newest revision that has come, and when the broker stored it. */
+  /** Revision of the newest entry that has come, and when the broker stored that entry. */
   revision: number;
   stamp: string;
   /**
-   * Nothing is missing up to here; more than `revision` where the newest entries were purged.
-   * UNREAD: not even what the bucket held at first.
+   * All entries up to this revision have come. It exceeds `revision` when the newest entries were
+   * purged. UNREAD: not even the bucket's first content has come.
    */
   wholeUpTo: number;
 };
 const UNREAD = -1;
 
 type MirrorState =
-  /** A fresh watch is to be opened: at the start, after a reconnect, a stale watch or its end. */
+  /**
+   * A fresh watch must be opened: at the start, after a reconnect, or because the watch is stale or
+   * has ended.
+   */
   | 'opening'
-  /** The watch brings what is missing: all without a position, else what has changed. */
+  /**
+   * The watch brings the missing entries: all of them without a position, else the changes since
+   * it.
+   */
   | 'reading'
-  /** Nothing is missing. The watch brings changes, and each second the server is asked. */
+  /** Nothing is missing. The watch brings changes, and the server is asked once a second. */
   | 'following'
   | 'stopped';
 
 /**
- * Keeps a copy of a bucket in this process's memory, so that a look-up costs no I/O and an outage
- * of the broker costs nothing.
+ * Keeps a copy of a bucket in this process's memory, so that a look-up costs no I/O and works while
+ * the broker is away.
  *
- * A change reaches the copy through a watch, within milliseconds. But a watch can go stale in
- * silence: a restart or an election may lose its consumer. So the watch is never trusted alone. A
- * fresh one is opened after every reconnect, and when the server's own figures differ from ours
- * over a whole REGISTRY_CHECK_MS. The price is one small request per bucket and second.
+ * A watch brings each change within milliseconds. But a watch can go stale without an error: a
+ * restart or an election may lose its consumer. So the watch is never trusted alone. A fresh watch
+ * is opened after each reconnect, and when the server's numbers differ from the copy's for a whole
+ * REGISTRY_CHECK_MS. The price is one small request per bucket and second.
  *
- * A fresh watch goes on at the position of the one before, so a reconnect costs no more than what
- * has changed. Everything is read again, over the old content, when the position is no longer
- * valid: the bucket was made anew, its broker went back to an earlier state, or keys were purged
- * without a trace. What fails is repeated for ever, an opening with longer time-outs each time, and
- * the copy keeps its content.
+ * A fresh watch goes on at the position of the previous one, so a reconnect costs no more than the
+ * changes. Everything is read again, over the old content, when the position is no longer valid:
+ * the bucket was made again, its broker went back to an earlier state, or keys were purged without
+ * a trace. A step that fails is repeated for ever, an opening with longer time-outs each time. The
+ * copy keeps its content meanwhile.
  *
  * The states are those of {@link MirrorState}.
  */
 export class BucketMirror {
   readonly #options: MirrorOptions;
-  /** The one that is followed or being read; undefined before the first. */
+  /** The watch that is being read or followed; undefined before the first. */
   #watch: BucketWatch | undefined;
   #position: Position | undefined;
-  /** The server's figures and ours at the previous check, while they differed. */
+  /** What the previous check found when the server's numbers differed from the copy's. */
   #suspect: { isAhead: boolean; revision: number } | undefined;
   #state: MirrorState = 'opening';
   /** Wakes the loop from its wait for the next check. */
   #wake: (() => void) | undefined;
-  /** The time-outs are multiplied by it; it doubles with each failure. */
+  /** Factor of the time-outs; it doubles with each failure. */
   #timeoutFactor = 1;
   #loop: Promise<void> | undefined;
   #firstSnapshot: (() => void) | undefined;
-  /** What the last question found: `away` where the broker did not answer it. */
+  /** Result of the last request; `away` when the broker did not answer. */
   #found: 'ok' | 'away' | 'missing' = 'away';
 
   constructor(options: MirrorOptions) {
@@ -323,7 +348,10 @@ export class BucketMirror {
     });
   }
 
-  /** Resolves when the copy has the first snapshot (or the mirror was stopped). Never rejects. */
+  /**
+   * Starts to follow the bucket. Resolves when the copy has the first snapshot, or the mirror was
+   * stopped. Never rejects.
+   */
   start(): Promise<void> {
     const first = new Promise<void>((resolve) => {
       this.#firstSnapshot = resolve;
@@ -367,7 +395,8 @@ export class BucketMirror {
       } catch (error) {
         if (this.#isStopped) return;
         this.#found = isMissingBucket(error) ? 'missing' : 'away';
-        // One line for each streak of failures: an outage must not fill the log.
+        // Only the first of a row of failures is logged as a warning, so that an outage does not
+        // fill the log.
         const level = retryMs === REGISTRY_RETRY_MS_MIN ? 'warn' : 'debug';
         if (this.#found === 'missing')
           log[level](
@@ -383,12 +412,13 @@ export class BucketMirror {
   }
 
   /**
-   * Opens a fresh watch and waits until it has brought what is missing. A renewal asked for
-   * meanwhile makes the loop come back here.
+   * Opens a fresh watch and waits until it has brought the missing entries. If a renewal is asked
+   * for meanwhile, the loop calls this method again.
    */
   async #open(): Promise<void> {
     this.#become('reading');
-    // One that failed while it was read, or was opened as the connection broke.
+    // A previous watch may remain: its reading failed, or it was opened just as the connection
+    // broke.
     void this.#watch?.stop();
     this.#watch = undefined;
     try {
@@ -409,7 +439,10 @@ export class BucketMirror {
     }
   }
 
-  /** Where the next watch goes on; a new position when the one that we have is no longer valid. */
+  /**
+   * The position at which the next watch begins; a new position when the present one is no longer
+   * valid.
+   */
   #positionFor({ createdMs, lastSequence }: BucketState): Position {
     const position = this.#position;
     if (position && position.createdMs === createdMs && position.revision <= lastSequence) return position;
@@ -437,14 +470,15 @@ export class BucketMirror {
     let isWhole = isSnapshot;
     try {
       if (isSnapshot) isWhole = await watch.reachAll(state, () => copy.seen, this.#stallMs);
-      // The keys of a whole copy say nothing: they were there before.
+      // The number of keys cannot tell here, because the copy already had its keys before.
       else await watch.reach(state, () => 0, this.#stallMs);
     } catch (error) {
-      // What it waits for was purged, for all we know.
+      // Perhaps the awaited entries were purged, so everything is read again.
       if (position.revision === before) this.#readAgain('nothing comes');
       throw error;
     }
-    // Else what has not come stays: it is only late, or the next check finds one key too many.
+    // When the snapshot is incomplete, nothing is removed: a missing key is only late. If a key was
+    // really removed, the next check finds one key too many.
     if (isWhole) for (const _ of copy.endSnapshot()) await afterPoll();
     position.wholeUpTo = state.lastSequence;
     const ms = Math.round(clock.monotonic() - began);
@@ -460,7 +494,10 @@ export class BucketMirror {
     return REGISTRY_STALL_MS * this.#timeoutFactor;
   }
 
-  /** Compares what has come with what the server holds. */
+  /**
+   * Compares the copy with what the server holds. A difference that lasts for two checks opens a
+   * fresh watch, or reads everything again.
+   */
   async #check(): Promise<void> {
     const { link, bucket, copy } = this.#options;
     const server = await bucketState(await registryManager(link), bucket);
@@ -477,7 +514,7 @@ export class BucketMirror {
     else this.#readAgain('the bucket holds something else');
   }
 
-  /** Reads everything again. */
+  /** Reads everything again, with a fresh watch. */
   #readAgain(reason: string): void {
     this.#position = undefined;
     this.#renew(reason);

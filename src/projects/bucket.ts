@@ -1,4 +1,4 @@
-/** Opens key-value buckets, the registry's and those of usage, and tells two of their errors. */
+/** Opens key-value buckets of the registry and of usage, and recognises two of their errors. */
 import {
   JetStreamApiCodes,
   JetStreamApiError,
@@ -12,8 +12,8 @@ import { hasLeader, type NatsLink } from '../stream/nats.ts';
 import { COUNTERS_BUCKET } from '../stream/topology.ts';
 
 /**
- * A handle on a bucket; sends no request yet. Reads go to the leader, so that a process sees its
- * own writes.
+ * Opens a bucket without sending a request. Reads go to the leader, so that a process sees its own
+ * writes.
  */
 export function openBucket(link: NatsLink, bucket: string): Promise<KV> {
   return new Kvm(jetstream(link.connection, { timeout: REGISTRY_REQUEST_MS })).open(bucket);
@@ -22,7 +22,8 @@ export function openBucket(link: NatsLink, bucket: string): Promise<KV> {
 const CLOCK_KEY = 'clock';
 
 /**
- * The broker's clock, Unix milliseconds: when it stored a record, which is taken away again.
+ * Reads the broker's clock, Unix ms: the time at which the broker stores a record. The record is
+ * removed again.
  * @throws when the broker does not answer
  */
 export async function brokerNow(link: NatsLink): Promise<number> {
@@ -35,23 +36,23 @@ export async function brokerNow(link: NatsLink): Promise<number> {
   return entry.created.getTime();
 }
 
-/** The management side, with a time-out short enough that a mirror heals within seconds. */
+/** The management API with a time-out that lets a mirror be up to date again within seconds. */
 export function registryManager(link: NatsLink, timeout = REGISTRY_REQUEST_MS): Promise<JetStreamManager> {
   return jetstreamManager(link.connection, { checkAPI: false, timeout });
 }
 
 export type BucketState = {
-  /**
-   * When the bucket was created, Unix milliseconds. Another figure means another bucket of this
-   * name.
-   */
+  /** When the bucket was created (Unix ms); another value means that it was made again. */
   createdMs: number;
   lastSequence: number;
   /** Keys in the bucket, deletion markers included; undefined when the server does not say. */
   keys: number | undefined;
 };
 
-/** @throws JetStreamApiError when the bucket does not exist; when it has no leader */
+/**
+ * Asks for the state of a bucket.
+ * @throws JetStreamApiError when the bucket does not exist; another error when it has no leader
+ */
 export async function bucketState(manager: JetStreamManager, bucket: string): Promise<BucketState> {
   const info = await manager.streams.info(`KV_${bucket}`);
   if (!hasLeader(info)) throw new Error('the bucket has no leader');
@@ -59,11 +60,11 @@ export async function bucketState(manager: JetStreamManager, bucket: string): Pr
   return {
     createdMs: Date.parse(String(created)),
     lastSequence: state.last_seq,
-    keys: state.messages === 0 ? 0 : state.num_subjects, // which the server leaves out when it is 0
+    keys: state.messages === 0 ? 0 : state.num_subjects, // the server omits the number when it is 0
   };
 }
 
-/** Whether a compare-and-set write found another revision than it expected. */
+/** Whether an error says that a compare-and-set write found another revision than it expected. */
 export function isConflict(error: unknown): boolean {
   return (
     error instanceof JetStreamApiError &&
@@ -72,6 +73,6 @@ export function isConflict(error: unknown): boolean {
   );
 }
 
-/** Whether a bucket, or any stream, does not exist. */
+/** Whether an error says that a bucket, or any stream, does not exist. */
 export const isMissingBucket = (error: unknown): boolean =>
   error instanceof JetStreamApiError && error.code === JetStreamApiCodes.StreamNotFound;

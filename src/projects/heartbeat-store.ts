@@ -1,4 +1,4 @@
-/** Heartbeat tokens: keys of a bucket, for commands. */
+/** Creates, lists and deletes heartbeat tokens for commands. Each token is a key of a bucket. */
 import { randomBytes } from 'node:crypto';
 import type { KV } from '@nats-io/kv';
 import type { NatsLink } from '../stream/nats.ts';
@@ -24,14 +24,17 @@ export class HeartbeatStore {
     this.#audit = audit;
   }
 
-  /** `by`: who makes the changes, this process's user by default. */
+  /** @param by the name of whoever makes the changes; by default this process's user */
   static async open(link: NatsLink, by: string = operatorName()): Promise<HeartbeatStore> {
     const kv = await openBucket(link, HEARTBEATS_BUCKET);
     const access = { link, bucket: HEARTBEATS_BUCKET, manager: await registryManager(link) };
     return new HeartbeatStore(access, kv, new AuditLog(link, by));
   }
 
-  /** 128 random bits in hex: needs no escaping in a URL and does not look like an option. */
+  /**
+   * Creates a token of 128 random bits in hex. Hex needs no escaping in a URL and does not look
+   * like an option.
+   */
   async create(now: Date): Promise<HeartbeatToken> {
     const token = randomBytes(16).toString('hex');
     const createdAt = now.toISOString();
@@ -41,13 +44,16 @@ export class HeartbeatStore {
     return { token, createdAt };
   }
 
-  /** Oldest first. */
+  /** Lists all tokens, oldest first. */
   async list(): Promise<HeartbeatToken[]> {
     const tokens = await readBucket(this.#access, (token, text) => ({ token, createdAt: createdAtOf(text) }));
     return tokens.sort((a, b) => (a.createdAt < b.createdAt ? -1 : 1));
   }
 
-  /** @throws RegistryError when there is no such token */
+  /**
+   * Deletes a token.
+   * @throws RegistryError when there is no such token
+   */
   async delete(token: string): Promise<void> {
     const entry = isHeartbeatToken(token) ? await this.#kv.get(token) : null;
     if (entry?.operation !== 'PUT') throw new UnknownNameError(`There is no heartbeat token ${token}.`);
@@ -62,7 +68,7 @@ function createdAtOf(text: string): string {
     const value: unknown = JSON.parse(text);
     if (value && typeof value === 'object' && 'createdAt' in value) return String(value.createdAt);
   } catch {
-    // Written by another hand: the token is valid all the same.
+    // Another program wrote the value; the token is valid all the same.
   }
   return '';
 }

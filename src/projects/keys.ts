@@ -1,4 +1,4 @@
-/** The changes that commands make to the keys of a project's record. Pure. */
+/** Changes that commands make to the keys of a project's record. Pure. */
 import { PROJECT_KEYS_MAX } from '../limits.ts';
 import { ConflictError, UnknownNameError } from './names.ts';
 import { expiresAt, keyId, keysOf, type Project, type ProjectKey, validUntil } from './project.ts';
@@ -8,8 +8,9 @@ export const firstKey = (project: Project, now: number): ProjectKey | undefined 
   keysOf(project).find((key) => now < validUntil(key));
 
 /**
- * A record with one plain key (enabled, without label, expiry or limit) has no `keys`, so builds
- * that know no further keys can read it.
+ * Returns the project with these keys. When there is one plain key (enabled, without label, expiry
+ * or limit), the record has no `keys`. So builds that know no further keys can read it.
+ * @throws ConflictError when there are no keys or too many
  */
 export function withKeys(project: Project, keys: readonly ProjectKey[], now: number): Project {
   const { keys: _, ...rest } = project;
@@ -30,7 +31,8 @@ export function addKey(project: Project, added: ProjectKey, now: number): Projec
 }
 
 /**
- * `change` gives the key as it shall be, or undefined to remove it.
+ * Changes or removes one key.
+ * @param change returns the new key, or undefined to remove it
  * @throws UnknownNameError, ConflictError
  */
 export function changeKey(
@@ -46,8 +48,8 @@ export function changeKey(
 }
 
 /**
- * Another text for the first valid key, which keeps its label, expiry and limit.
- * @throws ConflictError when it is the text of another key
+ * Replaces the text of the first valid key, which keeps its label, expiry and limit.
+ * @throws ConflictError when another key has this text
  */
 export function replaceKey(project: Project, text: string, now: number): Project {
   const { key: before } = firstKey(project, now) ?? project;
@@ -60,8 +62,9 @@ export function replaceKey(project: Project, text: string, now: number): Project
 }
 
 /**
- * The new key takes the place, label and limit of the first valid one. The others stay valid for
- * `overlapMs`, or as long as they were; without it they are removed, and so are expired ones.
+ * Puts a new key in the first place, with the label and limit of the first valid key. The other
+ * keys stay valid for `overlapMs`, unless they expire earlier. Without `overlapMs` they are
+ * removed. Expired keys are removed in any case.
  */
 export function rotateKeys(
   project: Project,

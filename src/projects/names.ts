@@ -2,22 +2,22 @@ import type { KV, KvEntry } from '@nats-io/kv';
 import { isConflict } from './bucket.ts';
 import { claimText, isProjectId, type Project, parseEntry } from './project.ts';
 
-/** A request that the registry's state forbids; the message is one sentence for the user. */
+/** A request that the state of the registry forbids. The message is one sentence for the user. */
 export class RegistryError extends Error {
   override name = 'RegistryError';
 }
 
-/** There is no project, or no heartbeat token, of this name. */
+/** No project, or no heartbeat token, has this name. */
 export class UnknownNameError extends RegistryError {
   override name = 'UnknownNameError';
 }
 
-/** The record is not the one that was to be changed: another revision, or there at all. */
+/** The record is not the one that the caller meant: it has another revision, or is missing. */
 export class RevisionError extends RegistryError {
   override name = 'RevisionError';
 }
 
-/** A change that the present state forbids. */
+/** A change that the present state of the registry forbids. */
 export class ConflictError extends RegistryError {
   override name = 'ConflictError';
 }
@@ -33,10 +33,10 @@ export class NameTakenError extends ConflictError {
 
 const UNREADABLE_NAMED_MAX = 10;
 
-/** Records of the registry cannot be read: a later build wrote them, or another program. */
+/** Some records of the registry cannot be read: a later build or another program wrote them. */
 export class UnreadableError extends RegistryError {
   override name = 'UnreadableError';
-  /** The projects whose records can be read. */
+  /** Projects whose records can be read. */
   readonly readable: readonly StoredProject[];
 
   constructor(unreadable: readonly { key: string; reason: string }[], readable: readonly StoredProject[]) {
@@ -50,21 +50,22 @@ export class UnreadableError extends RegistryError {
 export type StoredProject = { project: Project; revision: number };
 
 /**
- * Every name of a project is one key of the bucket: its id holds the record, its alias a claim that
- * names the id. So ids and aliases share one space, and the command that creates the key first has
- * the name, however many run at once. No lock is held.
+ * Every name of a project is one key of the bucket: the key of its id holds the record, and the key
+ * of its alias holds a claim that names the id. So ids and aliases share one name space. However
+ * many commands run at once, the command that creates a key first has the name. No lock is held.
  *
- * A project with an alias takes two writes: the claim first, then the record. A crash between them
- * leaves a claim without a record that carries the alias. Such a claim resolves to nothing
- * (project-view.ts), and another command may take it over by compare-and-set once it has been
- * unused for `claimMs`. A command that was merely slow finds its claim gone after writing the
- * record, and takes the record back. Removal goes the other way round: record first, claim second.
- * A changed alias claims the new name, writes the record, and releases the old name.
+ * A project with an alias takes two writes: first the claim, then the record. A crash in between
+ * leaves a claim without a record that carries the alias. Such a claim leads to no project
+ * (project-view.ts). Once it has been unused for `claimMs`, another command may take it over by
+ * compare-and-set. A command that was only slow then finds its claim gone after it wrote the
+ * record, and takes the record back. A removal deletes first the record, then the claim. A change
+ * of alias claims the new name, writes the record, and releases the old name.
  *
- * A command that releases or takes over a claim looks at the record first, and both write by
- * compare-and-set. The record may get the alias between its look and its write. So the claim is
- * written again before the record and after it, which moves its revision: that command's write
- * fails, or ours finds the claim gone.
+ * A command that releases or takes over a claim first looks at the record. Between that look and
+ * its write, another command may write the alias into the record. So a command that writes a record
+ * writes the claim again before and after, which changes the claim's revision. Both sides write by
+ * compare-and-set. So either the write of the first command fails, or the second command finds its
+ * claim gone.
  */
 export class Names {
   readonly #kv: KV;
@@ -77,12 +78,13 @@ export class Names {
 
   /** Makes `alias` lead to `id`. @throws NameTakenError */
   async claim(alias: string, id: string): Promise<void> {
-    // It may be ours from an earlier attempt, or a twin's that creates the same project right now.
+    // The claim may exist already: from an earlier attempt of this command, or from another command
+    // that is creating the same project.
     if (!(await this.#renew(alias, id))) await this.take(alias, claimText(id));
   }
 
   /**
-   * Creates a key, or takes it over from a claim without a project.
+   * Creates a key, or takes it over from an abandoned claim.
    * @throws NameTakenError
    */
   async take(name: string, text: string): Promise<number> {
@@ -101,14 +103,14 @@ export class Names {
   }
 
   /**
-   * Whether the project's alias (if it has one) still leads to it; asked after its record was
-   * written.
+   * Whether the project's alias, if it has one, still leads to the project. Called after its record
+   * was written.
    */
   async holds(project: Project): Promise<boolean> {
     return project.alias === undefined || (await this.#renew(project.alias, project.id));
   }
 
-  /** Releases an alias, unless the project carries it (again) or another project has it by now. */
+  /** Releases an alias, unless the project carries it again or another project has it by now. */
   async release(alias: string | undefined, id: string): Promise<void> {
     if (alias === undefined) return;
     const entry = await this.read(alias);
@@ -122,16 +124,22 @@ export class Names {
     }
   }
 
-  /** Finds by id or alias. @throws RegistryError when there is none, or its record is spoiled */
+  /**
+   * Finds a project by id or alias.
+   * @throws RegistryError when there is none, or its record cannot be read
+   */
   async find(idOrAlias: string): Promise<StoredProject> {
-    // Other text that a user types may not even be a legal key.
+    // Other text that a user types may not even be a legal key of the bucket.
     const id = isProjectId(idOrAlias) ? ((await this.#claimant(idOrAlias)) ?? idOrAlias) : undefined;
     const found = id === undefined ? undefined : await this.record(id);
     if (found?.project.id === idOrAlias || found?.project.alias === idOrAlias) return found;
     throw new UnknownNameError(`There is no project ${idOrAlias}.`);
   }
 
-  /** @throws RegistryError when the record is spoiled */
+  /**
+   * Reads the record of a project.
+   * @throws RegistryError when the record cannot be read
+   */
   async record(id: string): Promise<StoredProject | undefined> {
     const entry = await this.read(id);
     const parsed = entry && parseEntry(id, entry.string());
@@ -147,7 +155,10 @@ export class Names {
     return entry && entry.operation === 'PUT' ? entry : undefined;
   }
 
-  /** Moves the revision of a claim. @returns whether it leads to `id` */
+  /**
+   * Writes a claim again, which changes its revision.
+   * @returns whether the claim leads to `id`
+   */
   async #renew(alias: string, id: string): Promise<boolean> {
     const entry = await this.read(alias);
     const parsed = entry && parseEntry(alias, entry.string());
@@ -157,11 +168,11 @@ export class Names {
       return true;
     } catch (error) {
       if (!isConflict(error)) throw error;
-      return (await this.#claimant(alias)) === id; // moved by a twin; or it is released, or taken
+      return (await this.#claimant(alias)) === id; // another command renewed, released or took the claim
     }
   }
 
-  /** The id that an alias was claimed for. */
+  /** The id that a claim on this alias names. */
   async #claimant(alias: string): Promise<string | undefined> {
     const entry = await this.read(alias);
     const parsed = entry && parseEntry(alias, entry.string());
@@ -169,8 +180,8 @@ export class Names {
   }
 
   /**
-   * The revision of a claim whose project does not carry it, now and a while later; undefined when
-   * the name is in use.
+   * The revision of a claim that no project carries, neither now nor `claimMs` later. Undefined
+   * when the name is in use.
    */
   async #abandonedClaim(name: string): Promise<number | undefined> {
     const revision = await this.#emptyClaim(name);

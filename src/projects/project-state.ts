@@ -19,28 +19,36 @@ import {
   validUntil,
 } from './project.ts';
 
-/** A sliding window of a minute. `name` tells a project's windows apart; its own has none. */
+/**
+ * A sliding window of one minute. `name` distinguishes the windows of a project; the project's own
+ * window has the name ''.
+ */
 export type WindowLimit = { readonly name: string; readonly limit: number };
 
 /**
- * What one admission takes a token for: a project, a key of it with a limit of its own, or either
- * of them for items of limited categories. A token is booked in all windows of its scope. The
- * project's is among them, unless the request has a token of it already. A worker holds tokens for
- * each scope apart: they serve no other.
+ * What one admission takes a token for: a project, or a key of it with a limit of its own. For
+ * items of limited categories there are further scopes of either. A token is booked in all windows
+ * of its scope. The project's window is among them, unless the request already has a token for the
+ * project. A worker holds the tokens of each scope apart.
  */
 export interface RateScope extends Slotted {
   readonly project: ProjectState;
-  /** Of the project's record that these limits are from. */
+  /** Revision of the project's record that gave these limits. */
   readonly revision: number;
-  /** Of the first window, which the X-RateLimit headers describe; undefined: there is none. */
+  /**
+   * Limit of the first window, which the X-RateLimit headers describe; undefined: there is no
+   * window.
+   */
   readonly limit: number | undefined;
   readonly windowName: string;
   readonly further: readonly WindowLimit[];
-  /** Whether the first window is one of a project or key: those of categories have no headers. */
+  /**
+   * Whether the first window belongs to a project or key. Windows of categories have no headers.
+   */
   readonly hasOwnWindow: boolean;
   /**
-   * Of a refusal by the window with this number (as admit.lua says it): the category that refuses;
-   * undefined: the project or the key does.
+   * The category that refuses, when the window with this number (as admit.lua gives it) refuses a
+   * request; undefined when the window belongs to the project or a key.
    */
   refusingCategory(windowNumber: number): Category | undefined;
 }
@@ -52,43 +60,53 @@ export interface RateScope extends Slotted {
 export interface Access {
   readonly project: ProjectState;
   readonly keyId: string;
-  /** Whose limits hold for all requests with this key. */
+  /** The scope whose limits apply to all requests with this key. */
   readonly scope: RateScope;
-  /** ingest/usage/key-use.ts: a request of this hour has been noted. */
+  /** Whether a request of the present hour has been noted; used by ingest/usage/key-use.ts. */
   isKeyUseNoted: boolean;
 }
 
-/** Why a key of a project that exists is refused; the client is not told. */
+/** Why a key is refused although its project exists. The client is not told. */
 export type KeyRefusal = 'disabled-project' | 'unknown-key' | 'disabled-key' | 'expired-key';
 
 const NO_WINDOWS: readonly WindowLimit[] = [];
 
 /**
- * A project at one worker: its record, its keys and the scopes of its limits, from its first
- * request until it is deleted or unused for long. What a stage knows of the project is in a slot of
- * that stage. A changed record goes into the same object, so a request under way sees it too.
+ * A project at one worker: its record, its keys and the scopes of its limits. The object is made at
+ * the first request and lasts until the project is deleted or long unused. State of a stage is in
+ * that stage's slot. A changed record is put into the same object, so requests under way see the
+ * change.
  */
 export class ProjectState extends Slotted implements RateScope, Access {
   readonly id: string;
-  /** The registry's record. {@link update} sets it together with what is made of it. */
+  /**
+   * The registry's record. {@link update} sets it together with the fields that are derived from
+   * it.
+   */
   record: Project;
   /**
-   * Version of the record. It grows with every change, and goes on growing when the bucket is
-   * deleted and made again. The record with the largest revision wins.
+   * Version of the record: of two records, the one with the larger revision is newer. It grows with
+   * every change, even when the bucket is deleted and made again.
    */
   revision: number;
   /** Requests a minute; undefined: no per-minute limit applies. */
   limit: number | undefined;
   privacy: ProjectPrivacy | undefined;
-  /** The only key, when nothing more is said of it; undefined: see `#keys`. */
+  /**
+   * The project's only key, when it has no label, expiry or limit. Otherwise undefined: see
+   * `#keys`.
+   */
   #plainKey: string | undefined;
   #keys: readonly KeyState[] | undefined = undefined;
-  /** Categories that have a limit, as {@link categoryBit}s; mostly 0. */
+  /** Categories that have a limit, as the sum of their {@link categoryBit}s; mostly 0. */
   limitedCategories: number;
-  /** By the name of the scope and the categories; made when first asked for. */
+  /**
+   * Scopes for items of limited categories, by name of the scope and categories. Each is made when
+   * it is first asked for.
+   */
   #categoryScopes: Map<string, WindowedScope> | undefined = undefined;
   isDeleted = false;
-  /** projects/project-view.ts: looked up since the last sweep. */
+  /** Whether the project was looked up since the last sweep; used by project-view.ts. */
   wasLookedUp = true;
 
   isKeyUseNoted = false;
@@ -144,7 +162,7 @@ export class ProjectState extends Slotted implements RateScope, Access {
     return undefined;
   }
 
-  /** Categories of these items that have a limit. */
+  /** Those categories of the items that have a limit, as a sum of bits. */
   limitedIn(items: readonly { readonly type: ItemType }[]): number {
     if (this.limitedCategories === 0) return 0;
     let bits = 0;
@@ -153,8 +171,9 @@ export class ProjectState extends Slotted implements RateScope, Access {
   }
 
   /**
-   * `scope` of this project for envelopes with items of these categories. `hasToken`: the request
-   * has its token of `scope` already, so that only the windows of the categories are left.
+   * The scope for envelopes with items of these categories.
+   * @param hasToken the request already has its token of `scope`, so only the categories' windows
+   * are left
    */
   withCategories(scope: RateScope, categories: number, hasToken: boolean): RateScope {
     if (categories === 0) return scope;
@@ -172,7 +191,10 @@ export class ProjectState extends Slotted implements RateScope, Access {
     return found;
   }
 
-  /** Undefined: the key is none of this project, or not in force, or the project is disabled. */
+  /**
+   * Returns undefined when the project does not have the key, the key is disabled or expired, or
+   * the project is disabled.
+   */
   authenticate(key: string, clock: Pick<Clock, 'now'>): Access | undefined {
     if (this.#plainKey !== undefined) return key === this.#plainKey ? this : undefined;
     const { keys, enabled } = this.record;
@@ -190,12 +212,15 @@ export class ProjectState extends Slotted implements RateScope, Access {
     return found.enabled ? 'expired-key' : 'disabled-key';
   }
 
-  /** Accepted requests of a month at most; undefined: none, or counting goes on past it. */
+  /**
+   * Most accepted requests in a month; undefined when there is no quota, or requests beyond it are
+   * accepted and counted.
+   */
   get quotaCap(): number | undefined {
     return this.record.overage ? undefined : this.record.quota;
   }
 
-  /** Whether a stage has something that a new object would not have. */
+  /** Whether a stage holds state that a new object would lack. */
   get mustBeKept(): boolean {
     if (this.isInUse) return true;
     const scopes = [
@@ -205,7 +230,10 @@ export class ProjectState extends Slotted implements RateScope, Access {
     return scopes.some(({ isInUse }) => isInUse);
   }
 
-  /** Stages drop what they have not written: the next project of this id must not inherit it. */
+  /**
+   * Marks the project as deleted. Stages then drop what they have not written, so that a new
+   * project with this id does not inherit it.
+   */
   markDeleted(): void {
     this.isDeleted = true;
     this.#plainKey = undefined;
@@ -224,7 +252,7 @@ const limitedBy = ({ rateLimits }: Project): number => {
 const windowsOf = ({ windowName: name, limit, further }: RateScope): readonly WindowLimit[] =>
   limit === undefined ? NO_WINDOWS : [{ name, limit }, ...further];
 
-/** Another scope than the project itself, until the record changes. */
+/** A scope other than the project itself. It is valid until the record changes. */
 class WindowedScope extends Slotted implements RateScope {
   readonly project: ProjectState;
   readonly revision: number;
@@ -232,7 +260,7 @@ class WindowedScope extends Slotted implements RateScope {
   readonly windowName: string;
   readonly further: readonly WindowLimit[];
   readonly hasOwnWindow: boolean;
-  /** How many windows come before those of categories. */
+  /** Number of windows before those of the categories. */
   readonly #ownCount: number;
   readonly #categories: readonly Category[];
 
@@ -262,7 +290,7 @@ class WindowedScope extends Slotted implements RateScope {
   }
 }
 
-/** One of several keys, until the record changes. */
+/** One of a project's several keys. It is valid until the record changes. */
 class KeyState implements Access {
   readonly project: ProjectState;
   readonly key: string;

@@ -1,4 +1,4 @@
-/** The writing side of the registry, for commands. How names stay unique is told in names.ts. */
+/** Changes the registry, for commands. names.ts explains how names stay unique. */
 import { randomBytes, randomInt } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { KV } from '@nats-io/kv';
@@ -21,29 +21,38 @@ import {
 } from './names.ts';
 import { isNumericId, keysOf, type Project, parseEntry, projectText } from './project.ts';
 
-/** A claim on an alias without a project that carries it is free after this long. */
+/** A claim that no project carries may be taken over after this time. */
 const CLAIM_MS = 2_000;
-/** Rounds of a compare-and-set write, and of minting an id that is still free. */
+/** Most attempts at a compare-and-set write, and at minting an id that is free. */
 const WRITE_TRIES_MAX = 12;
-/** Pause before a write that met another is repeated: random, up to this, longer with each try. */
+/**
+ * Longest random pause before a write that met another one is tried again; multiplied by the number
+ * of the try.
+ */
 const CONFLICT_MS = 20;
 
 export type NewProject = Omit<Project, 'id' | 'key'> & { id?: string | undefined; key?: string | undefined };
 
-/** Nine or ten digits, which every SDK's integer holds. */
+/** Mints an id of nine or ten digits, which the integers of all SDKs can hold. */
 const mintNumericId = (): string => `${randomInt(100_000_000, 2_147_483_647)}`;
 export const mintKey = (): string => randomBytes(16).toString('hex');
 
-/** Short ids first, so that numeric ids are in numeric order. */
+/** Puts short ids first, so that numeric ids are in numeric order. */
 export function compareIds(one: string, other: string): number {
   if (one === other) return 0;
   return one.length - other.length || (one < other ? -1 : 1);
 }
 
-/** `by`: who makes the changes, this process's user by default. `claimMs` is for tests. */
+/**
+ * `by`: the name of whoever makes the changes, by default this process's user. `claimMs`: for
+ * tests.
+ */
 type StoreOptions = { by?: string; claimMs?: number };
 
-/** Every change is in the audit; UnrecordedError says that one was made and is not. */
+/**
+ * Creates, changes, lists and deletes projects. Every change is recorded in the audit.
+ * UnrecordedError says that a change was made but not recorded.
+ */
 export class ProjectStore {
   readonly #access: BucketAccess;
   readonly #kv: KV;
@@ -57,7 +66,7 @@ export class ProjectStore {
     this.#names = new Names(kv, claimMs);
   }
 
-  /** Asks the server nothing yet. */
+  /** Opens the store without sending a request. */
   static async open(link: NatsLink, options: StoreOptions = {}): Promise<ProjectStore> {
     const { by = operatorName(), claimMs = CLAIM_MS } = options;
     const kv = await openBucket(link, PROJECTS_BUCKET);
@@ -66,7 +75,8 @@ export class ProjectStore {
   }
 
   /**
-   * Mints what is left open: a numeric id, a key, and for a CUID project a numeric alias.
+   * Creates a project. Mints what is not given: a numeric id, a key, and a numeric alias for a CUID
+   * project.
    * @throws NameTakenError when the id or the alias is in use
    */
   async create(wanted: NewProject): Promise<Project> {
@@ -92,25 +102,28 @@ export class ProjectStore {
     }
   }
 
-  /** Finds by id or alias. @throws RegistryError when there is none */
+  /**
+   * Finds a project by id or alias.
+   * @throws RegistryError when there is none
+   */
   async get(idOrAlias: string): Promise<Project> {
     return (await this.find(idOrAlias)).project;
   }
 
-  /** {@link get}, and the revision of the record. */
+  /** Does the same as {@link get}, and returns the record's revision as well. */
   find(idOrAlias: string): Promise<StoredProject> {
     return this.#names.find(idOrAlias);
   }
 
   /**
-   * All projects, by id: short ids first, so that numeric ids are in numeric order.
-   * @throws UnreadableError when there are records that cannot be read
+   * Lists all projects by id: short ids first, so that numeric ids are in numeric order.
+   * @throws UnreadableError when some records cannot be read
    */
   async list(): Promise<Project[]> {
     return (await this.listStored()).map(({ project }) => project);
   }
 
-  /** {@link list}, and the revision of each record. */
+  /** Does the same as {@link list}, and returns the revision of each record as well. */
   async listStored(): Promise<StoredProject[]> {
     const entries = await readBucket(this.#access, (key, text, revision) => ({
       key,
@@ -125,8 +138,8 @@ export class ProjectStore {
   }
 
   /**
-   * Changes a record by compare-and-set: `change` is called again when another command wrote
-   * meanwhile. It may not change the id. A record that stays as it is is not written.
+   * Changes a record by compare-and-set. `change` is called again when another command wrote the
+   * record meanwhile. It must not change the id. A record that does not change is not written.
    * @param revision that the record must have
    * @throws RegistryError when there is no such project, it has another revision or the new alias
    * is in use; what `change` throws
@@ -158,7 +171,10 @@ export class ProjectStore {
     return { before, after };
   }
 
-  /** `overlapMs`: how long the keys before stay valid; undefined: they are removed. */
+  /**
+   * Gives the project a new key.
+   * @param overlapMs how long the old keys stay valid; undefined: they are removed at once
+   */
   rotateKey(idOrAlias: string, overlapMs?: number, revision?: number): Promise<Project> {
     const fresh = mintKey();
     const change = (project: Project): Project =>
@@ -166,7 +182,11 @@ export class ProjectStore {
     return this.set(idOrAlias, change, revision);
   }
 
-  /** @param revision as in {@link set} @returns the record as it was */
+  /**
+   * Deletes a project.
+   * @param revision as in {@link set}
+   * @returns the record as it was
+   */
   async delete(idOrAlias: string, revision?: number): Promise<Project> {
     await this.#audit.ready();
     const before = await this.#retry(idOrAlias, async () => {
@@ -190,8 +210,8 @@ export class ProjectStore {
   }
 
   /**
-   * A key that was taken away is often one that leaked: no older file and no retry brings it back.
-   * The audit remembers it.
+   * Refuses to add a key that was once removed from the project, as the audit remembers. Such a key
+   * has often leaked, so neither an older file nor a repeated command may bring it back.
    * @throws ConflictError
    */
   async #refuseRemoved(after: Project, before?: Project): Promise<void> {
@@ -220,8 +240,8 @@ export class ProjectStore {
   }
 
   /**
-   * Begins again when another command wrote the same record in between.
-   * @throws ConflictError when others did each time
+   * Repeats an attempt when another command wrote the same record meanwhile.
+   * @throws ConflictError when that happened in every try
    */
   async #retry<T>(idOrAlias: string, attempt: () => Promise<T>): Promise<T> {
     for (let tries = 1; ; tries++) {

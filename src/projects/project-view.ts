@@ -1,6 +1,5 @@
 /**
- * The projects of one worker by every name they have. Pure: fed by a mirror, asked by the request
- * path.
+ * Finds a worker's projects by any of their names. Pure: a mirror feeds it, and requests ask it.
  */
 import type { Log } from '../lib/log.ts';
 import { BucketCopy, type CopiedEntry } from './bucket-copy.ts';
@@ -9,24 +8,25 @@ import { ProjectState } from './project-state.ts';
 
 export type ProjectViewOptions = { planLimits: PlanLimits; log: Log };
 
-/** Names that {@link ProjectView.sweep} looks at between two pauses. */
+/** Names that {@link ProjectView.sweep} examines between two pauses. */
 const SWEPT_AT_ONCE = 1_000;
 
 /**
- * The bucket has one key per name: a record under the project's id, a claim that names the id under
- * an alias. An alias resolves only while claim and record agree. So a claim left behind by a crash,
- * or a record whose claim was lost, leads to no project rather than to the wrong one.
+ * The worker's projects. The bucket has one key per name: the id of a project holds its record, an
+ * alias holds a claim that names the id. An alias is valid only while claim and record agree. So
+ * when a crash left a claim behind, or a record lost its claim, the alias leads to no project
+ * rather than to a wrong one.
  *
- * A project is the text of its record until its first request. Then it becomes a ProjectState,
- * which changes of the record go into, until {@link sweep} finds it unused.
+ * Until its first request a project is only the text of its record. Then it becomes a ProjectState,
+ * which takes up changes of the record until {@link sweep} finds it unused.
  */
 export class ProjectView {
-  /** The bucket, as text: the mirror's side. */
+  /** The text of all entries, fed by the mirror. */
   readonly copy = new BucketCopy((entry) => this.#changed(entry));
   readonly #options: ProjectViewOptions;
-  /** Projects by the ids and aliases that requests asked for. */
+  /** Projects that had requests, by the ids and aliases in these requests. */
   readonly #active = new Map<string, ProjectState>();
-  /** Keys whose text cannot be read, which was logged. */
+  /** Keys whose text could not be read. Each was logged once. */
   readonly #broken = new Set<string>();
 
   constructor(options: ProjectViewOptions) {
@@ -40,15 +40,15 @@ export class ProjectView {
   }
 
   /**
-   * Makes each project idle that was not looked up since the last sweep, unless a stage keeps state
-   * of it. An idle project has no ProjectState until a request asks for it. Yields often, so that
-   * the caller can pause.
+   * Drops the ProjectState of each project that was not looked up since the last sweep, unless a
+   * stage keeps state of it. The next request makes a new one. Yields often, so that the caller can
+   * pause.
    */
   *sweep(): Generator<void> {
     let looked = 0;
     for (const [name, state] of this.#active) {
       if (++looked % SWEPT_AT_ONCE === 0) yield;
-      if (name !== state.id) continue; // an alias goes with its id
+      if (name !== state.id) continue; // an alias is dropped with its id
       if (!state.wasLookedUp && !state.mustBeKept) this.#forget(state);
       state.wasLookedUp = false;
     }
@@ -90,13 +90,16 @@ export class ProjectView {
     if (record.alias !== undefined) this.#active.delete(record.alias);
   }
 
-  /** A project that is idle is read when a request asks for it. */
+  /**
+   * Takes up a changed entry. A project without a ProjectState is read only when a request asks for
+   * it.
+   */
   #changed({ key, text, revision }: CopiedEntry): void {
     this.#broken.delete(key);
     const state = this.#active.get(key);
     if (!state) return;
     if (state.id !== key) {
-      this.#active.delete(key); // a claim: the next request finds out where it leads
+      this.#active.delete(key); // a claim: the next request reads where it leads
       return;
     }
     this.#forget(state);

@@ -1,6 +1,6 @@
 /**
- * A project as the registry stores it, and what a key of its bucket holds: a record under a
- * project's id, a claim under its alias. Pure: no I/O.
+ * A project as the registry stores it. A key of its bucket is a project's id, with the record, or
+ * an alias, with a claim. Pure: no I/O.
  */
 import { createHash } from 'node:crypto';
 import { z } from 'zod';
@@ -12,7 +12,7 @@ import { type Privacy, SCRUBS } from '../stream/frame.ts';
 export const PLANS = ['Free', 'Starter', 'Pro', 'Business', 'Scale', 'Platform'] as const;
 export type Plan = (typeof PLANS)[number];
 
-/** Requests a minute by plan. */
+/** Limit of each plan, in requests a minute. */
 export const PLAN_LIMITS: Record<Plan, number> = {
   Free: 60,
   Starter: 300,
@@ -24,12 +24,12 @@ export const PLAN_LIMITS: Record<Plan, number> = {
 
 const NUMERIC_ID = /^[1-9]\d{0,18}$/;
 /**
- * A CUID (25 characters, leading c) or CUID2 (2 to 32, leading letter, as @paralleldrive/cuid2
- * makes them: 24 by default).
+ * A CUID has 25 characters and begins with c. A CUID2 has 2 to 32 and begins with a letter;
+ * @paralleldrive/cuid2 makes 24 by default.
  */
 const CUID = /^[a-z][a-z0-9]{19,31}$/;
 
-/** SDKs for JavaScript warn of a hyphen in development, and send. */
+/** A hyphen is allowed: SDKs for JavaScript warn of one in development, but send. */
 const KEY = /^[\w-]{1,64}$/;
 
 export const isKey = (text: string): boolean => KEY.test(text);
@@ -42,9 +42,9 @@ export const projectKeySchema = z.strictObject({
   key: keySchema,
   label: z.string().min(1).max(LABEL_CHARS_MAX).optional(),
   enabled: z.boolean(),
-  /** RFC 3339, UTC; from this moment on the key is not valid. */
+  /** When the key ceases to be valid, RFC 3339 in UTC. */
   expires: z.iso.datetime().optional(),
-  /** Requests a minute with this key, below what the project may. */
+  /** Limit for requests with this key, a minute, below the project's own. */
   rateLimit: rateLimitSchema.optional(),
 });
 const areDistinct = (keys: readonly { key: string }[]): boolean =>
@@ -55,13 +55,13 @@ export const keyList = <Key extends z.ZodType<{ key: string }>>(key: Key) =>
 const TAG = /^[A-Za-z0-9._:/-]{1,40}$/;
 const TAGS_MAX = 20;
 
-/** One of `scrubKeys`: 1 to 64 characters, no comma, at least one letter or digit. */
+/** Form of each of `scrubKeys`: 1 to 64 characters, no comma, at least one letter or digit. */
 const SCRUB_KEY = /^(?=.{1,64}$)[^,]*[\p{L}\p{N}][^,]*$/u;
 
 export const projectSchema = z.strictObject({
   id: z.string().refine(isProjectId, 'a project id is numeric (no leading zero) or a CUID'),
   alias: z.string().refine(isNumericId, 'an alias is numeric (no leading zero)').optional(),
-  /** For people. */
+  /** A name for people; nothing is looked up by it. */
   name: z.string().min(1).max(LABEL_CHARS_MAX).optional(),
   tags: z
     .array(z.string().regex(TAG, 'a tag is 1 to 40 letters, digits and . _ : / -'))
@@ -70,24 +70,30 @@ export const projectSchema = z.strictObject({
   /** Absent: the project is enabled. */
   enabled: z.literal(false).optional(),
   key: keySchema,
-  /** Absent: `key` alone, for ever. Else `key` was the first valid one at the last write. */
+  /**
+   * Absent: `key` is the only key and does not expire. Present: `key` was the first valid one of
+   * `keys` when the record was last written.
+   */
   keys: keyList(projectKeySchema).optional(),
   plan: z.enum(PLANS),
   rateLimit: rateLimitSchema.optional(),
-  /** Envelopes a minute with items of a category. */
+  /** Limits of categories: envelopes a minute with items of the category. */
   rateLimits: z.partialRecord(z.enum(CATEGORIES), rateLimitSchema).optional(),
   quota: z.int().min(0).max(Number.MAX_SAFE_INTEGER).optional(),
   overage: z.boolean(),
   filters: z.array(z.enum(FILTER_NAMES)),
   allowedOrigins: z.array(z.string()),
-  /** Privacy (docs/privacy.md): what the processor removes from payloads before they are stored. */
+  /**
+   * Kinds of private data that the processor removes from payloads before they are stored
+   * (docs/privacy.md).
+   */
   scrub: z.array(z.enum(SCRUBS)).optional(),
-  /** Names of further members whose values are removed. */
+  /** Further names of members whose values the processor removes. */
   scrubKeys: z
     .array(z.string().regex(SCRUB_KEY, 'a name has letters or digits, and no comma'))
     .max(50)
     .optional(),
-  /** The user's address `{{auto}}` becomes the client's. */
+  /** Whether the user's address `{{auto}}` is replaced with the client's. */
   fillIp: z.boolean().optional(),
 });
 
@@ -100,28 +106,28 @@ export type PlanLimits = 'table' | 'free-only';
 const ID_CHARS = 8;
 
 /**
- * Names a key in commands, and where it is counted. It follows from the key, so that a record needs
- * no further field.
+ * Id of a key in commands and statistics. It is computed from the key, so that the record needs no
+ * further field.
  */
 export const keyId = (key: string): string =>
   createHash('sha256').update(key).digest('hex').slice(0, ID_CHARS);
 
-/** The name of its window, when it has a limit of its own. */
+/** Name of a key's own window, when the key has a limit of its own. */
 export const keyWindow = (key: string): string => `key:${keyId(key)}`;
 
-/** In their order: the first valid one is the project's `key`. */
+/** All keys of a project, in order. The first valid one is the project's `key`. */
 export const keysOf = ({ key, keys }: Project): readonly ProjectKey[] => keys ?? [{ key, enabled: true }];
 
-/** Unix ms. */
+/** When a key expires, Unix ms; Infinity: never. */
 export const expiresAt = ({ expires }: Pick<ProjectKey, 'expires'>): number =>
   expires === undefined ? Infinity : Date.parse(expires);
 
-/** Unix ms until which a key is valid. One that is disabled never is. */
+/** Until when a key is valid, Unix ms; 0 for a disabled key. */
 export const validUntil = (key: ProjectKey): number => (key.enabled ? expiresAt(key) : 0);
 
 // ---- What follows from it ----
 
-/** The per-minute limit in force, or undefined for none (SLUICE_PLAN_LIMITS). */
+/** The limit per minute that applies to a project (see SLUICE_PLAN_LIMITS); undefined: none. */
 export function rateLimitOf(
   project: Pick<Project, 'plan' | 'rateLimit'>,
   planLimits: PlanLimits,
@@ -131,7 +137,7 @@ export function rateLimitOf(
   return PLAN_LIMITS[project.plan];
 }
 
-/** Changes to the payloads of a project's envelopes; undefined: none. */
+/** How the payloads of a project's envelopes are changed before they are stored. */
 export type ProjectPrivacy = Privacy & { fillIp: boolean };
 
 export function privacyOf({
@@ -152,7 +158,10 @@ export type ParsedEntry =
 export const projectText = (project: Project): string => JSON.stringify(project);
 export const claimText = (id: string): string => JSON.stringify({ aliasOf: id });
 
-/** Never throws: a record that another program spoiled must not end a worker. */
+/**
+ * Parses an entry of the bucket. Never throws: a record that another program spoiled must not end a
+ * worker.
+ */
 export function parseEntry(key: string, text: string): ParsedEntry {
   let value: unknown;
   try {
@@ -168,7 +177,7 @@ export function parseEntry(key: string, text: string): ParsedEntry {
   return { kind: 'project', project: record.data };
 }
 
-/** One sentence for each field that is wrong. */
+/** Describes each wrong field in one sentence. */
 const problems = (error: z.ZodError): string[] =>
   error.issues.map((issue) =>
     issue.path.length > 0 ? `${issue.path.join('.')}: ${issue.message}` : issue.message,

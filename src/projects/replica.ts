@@ -8,28 +8,31 @@ import type { ProjectState } from './project-state.ts';
 import { ProjectView, type ProjectViewOptions } from './project-view.ts';
 
 /**
- * How often unused projects are looked for. One that two sweeps find unused is only the text of its
- * record again: after 15 to 30 minutes without a request.
+ * How often unused projects are looked for. A project that two sweeps find unused is reduced to the
+ * text of its record, 15 to 30 minutes after its last request.
  */
 const PROJECT_SWEEP_MS = 15 * 60_000;
 
 export type ReplicaOptions = ProjectViewOptions & { link: NatsLink; clock: Clock };
 
 /**
- * Every project and every heartbeat token, in this worker's memory. Authentication is a look-up
- * there, so an unknown key costs no I/O, and a worker goes on while the broker is away. The price
- * is a quarter of a kilobyte per project and worker, and a kilobyte for one that has had a request
- * of late. Also, a revoked key stays valid in a worker that is cut off from the broker; such a
- * worker answers 503 anyway, because it cannot queue. A key that it does not know yet gets 401.
+ * All projects and heartbeat tokens, in this worker's memory. Authentication is a look-up here, so
+ * an unknown key costs no I/O, and a worker goes on while the broker is away.
  *
- * How a record comes here: broker → BucketWatch (reads the entries of one bucket in their order) →
- * BucketMirror (keeps a watch open, and knows how far it has come) → BucketCopy (keeps the newest
- * text of each key) → ProjectView (finds a project by its id or alias) → ProjectState (all that the
- * worker keeps of a project that has requests).
+ * The price is a quarter of a kilobyte per project and worker, and a kilobyte for a project with
+ * recent requests. Also, a worker that is cut off from the broker still accepts a revoked key and
+ * refuses a new key with 401. For the revoked key it answers 503 anyway, because it cannot queue.
+ *
+ * A record comes here in this way: broker → BucketWatch (reads the entries of one bucket in order)
+ * → BucketMirror (keeps a watch open and knows how far it has read) → BucketCopy (keeps the newest
+ * text of each key) → ProjectView (finds a project by id or alias) → ProjectState (all that the
+ * worker keeps about a project with requests).
  */
 export class Replica {
   readonly #projects: ProjectView;
-  /** A token is a key; its value says only when it was made. */
+  /**
+   * The heartbeat tokens. Each token is a key of the bucket; its value says only when it was made.
+   */
   readonly #tokens = new BucketCopy();
   readonly #mirrors: readonly BucketMirror[];
   #sweeper: NodeJS.Timeout | undefined;
@@ -43,7 +46,8 @@ export class Replica {
   }
 
   /**
-   * Resolves when both buckets have been read once. Tries again while NATS or the buckets are away.
+   * Resolves when both buckets have been read once. While NATS or a bucket is away, reading is
+   * repeated.
    */
   async start(): Promise<void> {
     this.#sweeper = setInterval(() => void this.#sweep(), PROJECT_SWEEP_MS).unref();
@@ -54,7 +58,10 @@ export class Replica {
     return this.#projects.find(idOrAlias);
   }
 
-  /** Aliases count, too: a project that was alone and got one is no longer taken for that. */
+  /**
+   * Whether there are several names of projects. Aliases count too, so a single project with an
+   * alias counts as several.
+   */
   get hasSeveralProjects(): boolean {
     return this.#projects.copy.size > 1;
   }
@@ -63,12 +70,12 @@ export class Replica {
     return this.#tokens.has(token);
   }
 
-  /** Whether JetStream answers what both buckets are asked. */
+  /** Whether JetStream answered the last request about both buckets. */
   get brokerAnswers(): boolean {
     return this.#mirrors.every(({ found }) => found !== 'away');
   }
 
-  /** Whether a bucket was deleted; the copy of it stays. */
+  /** Whether a bucket was deleted. Its copy stays. */
   get bucketIsMissing(): boolean {
     return this.#mirrors.some(({ found }) => found === 'missing');
   }

@@ -5,50 +5,50 @@ import { COUNTERS_BUCKET } from '../../stream/topology.ts';
 import { openBucket } from '../bucket.ts';
 import { changeRecord, readRecord, removeRecords } from './records.ts';
 
-/** Project id → position in the month. */
+/** Counts of a month: from a project's id to its position in the month. */
 export type MonthCounts = Map<string, number>;
 
 /**
- * Records that the projects of a month share. A worker that counts projects of all groups sends
- * some thirty requests a second, for a thousand projects as for a hundred thousand; with the latter
- * a record has 20 KB.
+ * Number of records among which the projects of a month are divided. A worker that counts projects
+ * of all groups sends some thirty requests a second, for a thousand projects as for a hundred
+ * thousand. With a hundred thousand, a record has 20 KB.
  */
 const GROUPS = 128;
 /**
- * Reads of one record join within this time: when Redis comes back empty, or a month begins, all
- * projects ask at once.
+ * Reads of one record within this time share one answer: when Redis comes back empty, or a month
+ * begins, all projects ask at once.
  */
 const READ_KEPT_MS = 500;
-/** A record that nobody has given yet is asked for again after this. */
+/** A read without an answer is repeated after this. */
 const READ_AGAIN_MS = 250;
 
-/** `checkpoints.<YYYY-MM>.<group>` */
+/** Key of a group's checkpoints: `checkpoints.<YYYY-MM>.<group>`. */
 const checkpointKey = (month: string, group: number): string => `checkpoints.${month}.${group}`;
 /**
- * Counts of deleted projects, which are in the tally still: the same records,
- * `deleted.<YYYY-MM>.<group>`.
+ * Key of a group's counts of deleted projects: `deleted.<YYYY-MM>.<group>`. The records have the
+ * same form. The sink's tally still has these counts.
  */
 const deletedKey = (month: string, group: number): string => `deleted.${month}.${group}`;
 
-/** The key of a note: Redis lost counts, and they have not been compared with the tally yet. */
+/** Key of the note that Redis lost counts which have not been compared with the tally yet. */
 const LOSS_KEY = 'lost';
 
-/** The note of a loss: the UTC month of the broker's clock, `YYYY-MM`, and the note's revision. */
+/** The note of a loss: the UTC month (`YYYY-MM`) by the broker's clock, and the note's revision. */
 export type NotedLoss = { month: string; revision: number };
 
 /**
  * Checkpoints of the monthly usage, from which counting resumes when Redis comes back empty.
  *
- * Usage only grows within a month, so of two figures the larger is the newer. A write reads the
- * record and yields to a larger figure, by compare-and-set. Otherwise a worker that was slow for a
- * moment could set the figure back, and a start from it would admit requests that were already
- * counted.
+ * Usage only grows within a month, so the larger of two counts is the newer. A write reads the
+ * record, keeps larger counts, and stores the rest by compare-and-set. Otherwise a worker that was
+ * slow for a moment could set a count back. Counting from there would admit requests whose
+ * positions were already given.
  */
 export class CheckpointBucket {
-  /** A project is always in the same one, from 0 on. */
+  /** Number of groups. A project always has the same group, from 0. */
   readonly groups: number = GROUPS;
   readonly #options: { link: NatsLink; log: Log };
-  /** Reads under way, by key. */
+  /** Reads that are under way or just done, by key. */
   readonly #reading = new Map<string, Promise<MonthCounts>>();
 
   constructor(options: { link: NatsLink; log: Log }) {
@@ -62,8 +62,9 @@ export class CheckpointBucket {
   }
 
   /**
-   * Raises the figures of projects of one group; `month` is `YYYY-MM`.
-   * @throws when they may not be stored
+   * Raises the checkpoints of projects of one group.
+   * @param month `YYYY-MM`
+   * @throws when the checkpoints may not be stored
    */
   async write(group: number, month: string, figures: ReadonlyMap<string, number>): Promise<void> {
     if (!this.#options.link.connected) throw new Error('not connected to NATS');
@@ -79,7 +80,7 @@ export class CheckpointBucket {
   }
 
   /**
-   * The checkpoint, at most half a second old; undefined when there is none.
+   * Reads a project's checkpoint, at most half a second old; undefined when there is none.
    * @throws when the bucket does not answer for CHECKPOINT_READ_MS_MAX, or the broker is away
    */
   async read(projectId: string, month: string): Promise<number | undefined> {
@@ -101,8 +102,8 @@ export class CheckpointBucket {
   }
 
   /**
-   * The first answer counts. A lost connection swallows a question, and so does a bucket that has
-   * no leader for a moment.
+   * Asks every READ_AGAIN_MS, and takes the first answer. A request may be lost with its
+   * connection, or because the bucket has no leader for a moment.
    */
   #storedSoon(key: string): Promise<MonthCounts> {
     const endsAt = performance.now() + CHECKPOINT_READ_MS_MAX;
@@ -122,7 +123,7 @@ export class CheckpointBucket {
     return first.finally(() => clearInterval(timer));
   }
 
-  /** Sets the figure, larger or smaller: for a reconciliation. */
+  /** Sets a project's checkpoint to a larger or smaller count, for a reconciliation. */
   async replace(projectId: string, month: string, count: number): Promise<void> {
     await this.#change(checkpointKey(month, this.groupOf(projectId)), (stored) => {
       stored.set(projectId, count);
@@ -130,7 +131,10 @@ export class CheckpointBucket {
     });
   }
 
-  /** Removes the figure of a deleted project. @returns it */
+  /**
+   * Removes the checkpoint of a deleted project.
+   * @returns the removed count
+   */
   async remove(projectId: string, month: string): Promise<number | undefined> {
     let removed: number | undefined;
     await this.#change(checkpointKey(month, this.groupOf(projectId)), (stored) => {
@@ -141,8 +145,8 @@ export class CheckpointBucket {
   }
 
   /**
-   * Notes what was counted under the id of a project that is deleted: the processor's tally knows
-   * ids only.
+   * Adds the count of a deleted project to those under its id. The processor's tally knows only
+   * ids, so a new project with this id would otherwise get the old one's requests.
    */
   async addDeleted(projectId: string, month: string, count: number): Promise<void> {
     await this.#change(deletedKey(month, this.groupOf(projectId)), (stored) => {
@@ -151,13 +155,13 @@ export class CheckpointBucket {
     });
   }
 
-  /** Count that earlier projects of this id reached in the month. */
+  /** Count that earlier projects with this id reached in the month. */
   async readDeleted(projectId: string, month: string): Promise<number> {
     const figures = await this.#stored(deletedKey(month, this.groupOf(projectId)));
     return figures.get(projectId) ?? 0;
   }
 
-  /** The ids of which a project was deleted in the month. */
+  /** Ids under which a project was deleted in the month. */
   async deletedIds(month: string): Promise<Set<string>> {
     const ids = new Set<string>();
     for (let group = 0; group < GROUPS; group++)
@@ -165,25 +169,34 @@ export class CheckpointBucket {
     return ids;
   }
 
-  /** Notes that Redis lost counts. @throws when the note may not be stored */
+  /**
+   * Notes that Redis lost counts.
+   * @throws when the note may not be stored
+   */
   async noteLoss(): Promise<void> {
     if (!this.#options.link.connected) throw new Error('not connected to NATS');
     await (await openBucket(this.#options.link, COUNTERS_BUCKET)).put(LOSS_KEY, '');
   }
 
-  /** @throws when the bucket does not answer */
+  /**
+   * Reads the note of a loss.
+   * @throws when the bucket does not answer
+   */
   async readLoss(): Promise<NotedLoss | undefined> {
     const entry = await (await openBucket(this.#options.link, COUNTERS_BUCKET)).get(LOSS_KEY);
     if (entry?.operation !== 'PUT') return undefined;
     return { month: entry.created.toISOString().slice(0, 'YYYY-MM'.length), revision: entry.revision };
   }
 
-  /** Removes the note, but not one that was written later. */
+  /** Removes the note, unless a later note has replaced it. */
   async forgetLoss({ revision }: NotedLoss): Promise<void> {
     await removeRecords(this.#options.link, LOSS_KEY, revision);
   }
 
-  /** `change` says whether there is something to write. */
+  /**
+   * Changes one record.
+   * @param change returns whether there is something to write
+   */
   #change(key: string, change: (figures: MonthCounts) => boolean): Promise<void> {
     return changeRecord(this.#options.link, key, (text) => {
       const figures = this.#parse(key, text);
@@ -195,7 +208,9 @@ export class CheckpointBucket {
     return this.#parse(key, await readRecord(this.#options.link, key));
   }
 
-  /** Spoiled text counts as none, and is written over. */
+  /**
+   * Reads a record's text. Spoiled text counts as an empty record, and the next write replaces it.
+   */
   #parse(key: string, text = '{}'): MonthCounts {
     try {
       return figuresOf(JSON.parse(text) as Record<string, unknown>);
@@ -207,15 +222,15 @@ export class CheckpointBucket {
 }
 
 /**
- * A record: two lists of the same length. V8 would sort and print numeric ids as names, at three
- * times the cost.
+ * The form of a record: two lists of the same length. In an object, V8 would sort numeric ids and
+ * print them as names, at three times the cost.
  */
 type Columns = { ids: readonly unknown[]; counts: readonly unknown[] };
 
 const textOf = (figures: MonthCounts): string =>
   JSON.stringify({ ids: [...figures.keys()], counts: [...figures.values()] } satisfies Columns);
 
-/** Earlier builds wrote the figures by name. */
+/** Reads both forms of a record. Earlier builds wrote an object from id to count. */
 function figuresOf(record: Columns | Record<string, unknown>): MonthCounts {
   const { ids, counts } = record;
   if (!Array.isArray(ids) || !Array.isArray(counts))

@@ -1,21 +1,24 @@
 /**
- * Which cells count, or counted, the same project: it moved between them. The bucket of counters
- * has it, so that it outlasts a Redis that comes back empty.
+ * Records the cells that count, or counted, the same project because it moved between them. The
+ * records are in the bucket of counters, so that they outlast a Redis that comes back empty.
  */
 import { randomBytes } from 'node:crypto';
 import { z } from 'zod';
 import type { NatsLink } from '../../stream/nats.ts';
 import { changeRecord, readRecord, removeRecords } from './records.ts';
 
-/** Name of the cell → the last month, `YYYY-MM`, in which counts of both were added up. */
+/**
+ * From the name of a cell to the last month (`YYYY-MM`) in which the counts of both cells were
+ * added up.
+ */
 type Moves = Record<string, string>;
 
 const CELL_KEY = 'cell';
-/** `moved.<projectId>` */
+/** Key of a project's moves: `moved.<projectId>`. */
 const movesKey = (projectId: string): string => `moved.${projectId}`;
 const movesSchema = z.record(z.string(), z.string());
 
-/** The name by which other cells know this one: random, made when it is asked for first. */
+/** The name by which other cells know this one. It is random and made at the first call. */
 export async function cellName(link: NatsLink): Promise<string> {
   let name = '';
   await changeRecord(link, CELL_KEY, (text) => {
@@ -39,7 +42,7 @@ export const noteMove = (
     return moves[cell] === month ? undefined : JSON.stringify({ ...moves, [cell]: month });
   });
 
-/** The project is deleted. */
+/** Removes the moves of a deleted project. */
 export async function removeMoves(link: NatsLink, projectId: string): Promise<void> {
   await removeRecords(link, movesKey(projectId));
 }

@@ -1,24 +1,27 @@
-/** A project's outcomes of one UTC day, as the counters bucket holds them. */
+/** The outcomes of a project's requests on one UTC day, as the counters bucket holds them. */
 import { z } from 'zod';
 import { DAY_MS, HOUR_MS } from '../../lib/clock.ts';
 import type { NatsLink } from '../../stream/nats.ts';
 import { readMoves } from './moves.ts';
 import { putRecord, readRecord, recordKeys, removeRecords } from './records.ts';
 
-/** Hour (`00` to `23`) → {@link countName} → requests. */
+/** From hour (`00` to `23`) to {@link countName} to number of requests. */
 export type DayOfOutcomes = Record<string, Record<string, number>>;
 
-/** Requests with one outcome for one reason; `key` is the id of the key that was refused. */
+/** Requests with one outcome for one reason. `key` is the id of the refused key. */
 export type CountedReason = { outcome: string; reason: string; key?: string; requests: number };
 
-/** One hour of one project; `hour` is RFC 3339 to the hour, `2026-07-01T13:00Z`. */
+/** Outcomes of one project in one hour. `hour` is RFC 3339 to the hour, `2026-07-01T13:00Z`. */
 export type HourOfOutcomes = { hour: string; outcomes: Record<string, number>; reasons?: CountedReason[] };
 
 const SEPARATOR = '|';
-/** Anybody may show any number of keys: in an hour with so many names a new one loses its key. */
+/**
+ * Names that an hour may have before new names lose their key. Without this bound, anybody could
+ * add names by trying keys.
+ */
 const NAMES_MAX = 100;
 
-/** `outcome`, `outcome|reason` or `outcome|reason|keyId`. */
+/** Name of a count: `outcome`, `outcome|reason` or `outcome|reason|keyId`. */
 export const countName = (outcome: string, reason?: string, keyId?: string): string =>
   [outcome, reason, keyId].filter((part) => part !== undefined).join(SEPARATOR);
 
@@ -28,7 +31,7 @@ export function addCount(into: Record<string, number>, name: string, requests: n
   into[kept] = (into[kept] ?? 0) + requests;
 }
 
-/** Counts of an hour, by outcome and by reason. */
+/** Sums an hour's counts by outcome and lists them by reason. */
 function hourOf(hour: string, counts: Record<string, number>): HourOfOutcomes {
   const outcomes: Record<string, number> = {};
   const reasons: CountedReason[] = [];
@@ -42,16 +45,16 @@ function hourOf(hour: string, counts: Record<string, number>): HourOfOutcomes {
 
 const daySchema = z.record(z.string(), z.record(z.string(), z.int().min(0)));
 
-/** `outcomes.<projectId>.<YYYY-MM-DD>` */
+/** Key of a day: `outcomes.<projectId>.<YYYY-MM-DD>`. */
 export const ledgerKey = (projectId: string, date: string): string => `outcomes.${projectId}.${date}`;
 
-/** The same day as another cell counted it, `outcomes.<projectId>.<YYYY-MM-DD>.<cell>`. */
+/** Key of the same day as another cell counted it: `outcomes.<projectId>.<YYYY-MM-DD>.<cell>`. */
 const copyKey = (projectId: string, date: string, cell: string): string =>
   `${ledgerKey(projectId, date)}.${cell}`;
 
 /**
- * Text that cannot be read counts as nothing: these are statistics, and must not stop further
- * counting.
+ * Parses a day. Unreadable text counts as an empty day: these are statistics, and must not stop
+ * further counting.
  */
 export function parseDay(text = '{}'): DayOfOutcomes {
   try {
@@ -62,7 +65,7 @@ export function parseDay(text = '{}'): DayOfOutcomes {
   }
 }
 
-/** Adds `more` into `sum`. */
+/** Adds the counts of `more` to `sum`. */
 export function addCounts(sum: DayOfOutcomes, more: DayOfOutcomes): void {
   for (const [hour, outcomes] of Object.entries(more)) {
     const into = sum[hour] ?? {};
@@ -71,7 +74,7 @@ export function addCounts(sum: DayOfOutcomes, more: DayOfOutcomes): void {
   }
 }
 
-/** A day as this cell counted it and as those others did. */
+/** Sums a day as this cell and the other cells counted it. */
 async function readDay(
   link: NatsLink,
   projectId: string,
@@ -82,11 +85,12 @@ async function readDay(
   return sum;
 }
 
-/** A cell's counters, and its name. */
+/** The counters of a cell, and the cell's name. */
 type NamedLink = { link: NatsLink; cell: string };
 
 /**
- * Copies all days to another cell, which keeps them beside its own: a copy may be made again.
+ * Copies all days of a project to another cell, which keeps them beside its own counts. So copying
+ * again is harmless.
  */
 export async function copyOutcomes(projectId: string, from: NamedLink, to: NamedLink): Promise<void> {
   const others = Object.keys(await readMoves(from.link, projectId)).filter((cell) => cell !== to.cell);
@@ -98,7 +102,10 @@ export async function copyOutcomes(projectId: string, from: NamedLink, to: Named
   }
 }
 
-/** The hours with any request among the last `hours` up to `now` (Unix ms), oldest first. */
+/**
+ * Reads the last `hours` hours up to `now` (Unix ms), oldest first, without hours that had no
+ * request.
+ */
 export async function readOutcomes(
   link: NatsLink,
   projectId: string,
@@ -118,6 +125,9 @@ export async function readOutcomes(
   return result;
 }
 
-/** Removes all days of a project. @returns how many */
+/**
+ * Removes all days of a project.
+ * @returns how many were removed
+ */
 export const removeOutcomes = (link: NatsLink, projectId: string): Promise<number> =>
   removeRecords(link, ledgerKey(projectId, '>'));

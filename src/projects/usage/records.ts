@@ -1,22 +1,29 @@
-/** Records of the counters bucket: read, changed by compare-and-set, removed. */
+/** Reads, changes (by compare-and-set) and removes records of the counters bucket. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { NatsLink } from '../../stream/nats.ts';
 import { COUNTERS_BUCKET } from '../../stream/topology.ts';
 import { isConflict, openBucket } from '../bucket.ts';
 
 const WRITE_TRIES_MAX = 12;
-/** Pause before a write that met another is repeated: random, up to this, longer with each try. */
+/**
+ * Longest random pause before a write that met another one is tried again; multiplied by the number
+ * of the try.
+ */
 const CONFLICT_MS = 20;
 
-/** @throws when the bucket does not answer */
+/**
+ * Reads a record; undefined when there is none.
+ * @throws when the bucket does not answer
+ */
 export async function readRecord(link: NatsLink, key: string): Promise<string | undefined> {
   const entry = await (await openBucket(link, COUNTERS_BUCKET)).get(key);
   return entry?.operation === 'PUT' ? entry.string() : undefined;
 }
 
 /**
- * `change` is called again when another worker wrote meanwhile. It returns undefined when there is
- * nothing to write.
+ * Changes a record by compare-and-set.
+ * @param change returns the new text, or undefined when there is nothing to write; called again
+ * when another worker wrote meanwhile
  * @throws when the record may not be written
  */
 export async function changeRecord(
@@ -40,8 +47,9 @@ export async function changeRecord(
 }
 
 /**
- * Out of the bucket's stream, up to a revision: deleting a key would leave a marker for ever.
- * @returns how many
+ * Purges records from the bucket's stream, up to a revision. Deleting a key would leave a marker
+ * for ever.
+ * @returns how many were removed
  */
 export async function removeRecords(link: NatsLink, keys: string, upTo?: number): Promise<number> {
   const filter = `$KV.${COUNTERS_BUCKET}.${keys}`;
@@ -53,7 +61,7 @@ export async function removeRecords(link: NatsLink, keys: string, upTo?: number)
   return purged;
 }
 
-/** Keys of this form, with wildcards of NATS. */
+/** Keys that match a pattern with wildcards of NATS. */
 export async function recordKeys(link: NatsLink, keys: string): Promise<string[]> {
   const prefix = `$KV.${COUNTERS_BUCKET}.`;
   const manager = await link.manager();
@@ -63,7 +71,7 @@ export async function recordKeys(link: NatsLink, keys: string): Promise<string[]
   return Object.keys(state.subjects ?? {}).map((subject) => subject.slice(prefix.length));
 }
 
-/** Writes over what is there. */
+/** Writes a record, whatever it held before. */
 export async function putRecord(link: NatsLink, key: string, text: string): Promise<void> {
   await (await openBucket(link, COUNTERS_BUCKET)).put(key, text);
 }
