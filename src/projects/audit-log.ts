@@ -31,7 +31,7 @@ export function operatorName(): string {
   try {
     return `${userInfo().username}@${host}`;
   } catch {
-    return `${process.getuid?.() ?? 'unknown'}@${host}`; // in a container, the user may have no name
+    return `${process.getuid?.() ?? 'unknown'}@${host}`; // a container's user may lack a name
   }
 }
 

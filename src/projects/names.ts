@@ -168,7 +168,7 @@ export class Names {
       return true;
     } catch (error) {
       if (!isConflict(error)) throw error;
-      return (await this.#claimant(alias)) === id; // another command renewed, released or took the claim
+      return (await this.#claimant(alias)) === id; // another command changed the claim
     }
   }
 
