@@ -1,10 +1,10 @@
 /**
- * Errors that a browser extension, an injected script or an old toolbar threw in the page, not the
- * page itself.
+ * Filter of errors that a browser extension, an injected script or an old toolbar threw in the
+ * page, not the page itself.
  */
 import { anyOf, arrayAt, type Filter, type JsonObject, objectAt, textAt } from './payload.ts';
 
-/** Found in the message of the exception. */
+/** Texts that are found in the message of such an exception. */
 const MESSAGES = [
   'top.GLOBALS',
   'originalCreateNotification',
@@ -28,7 +28,9 @@ const MESSAGES = [
   "can't access dead object",
 ];
 
-/** The source of the innermost frame starts with one of these, or contains one of SOURCES. */
+/**
+ * Schemes with which the source of the innermost frame starts. SOURCES has texts anywhere in it.
+ */
 const SOURCE_SCHEMES = [
   'chrome-extension://',
   'chrome://',
@@ -37,9 +39,7 @@ const SOURCE_SCHEMES = [
   'safari-web-extension://',
 ];
 
-/**
- * The source of the innermost frame contains one of these, or starts with one of SOURCE_SCHEMES.
- */
+/** Texts that the source of the innermost frame contains. SOURCE_SCHEMES has those at its start. */
 const SOURCES = [
   'graph.facebook.com',
   'connect.facebook.net',
@@ -57,20 +57,20 @@ const SOURCE_SCHEME = anyOf(SOURCE_SCHEMES, '^');
 const SOURCE = anyOf(SOURCES);
 const NO_SOURCE: ReadonlySet<string> = new Set(['', '<anonymous>', '[native code]']);
 
-/** The longest part of a text that has no slash. */
+/** Returns the longest part of a text that has no slash. */
 const longestPart = (text: string): string =>
   text.split('/').reduce((longest, part) => (part.length > longest.length ? part : longest));
 
 /**
- * A scheme is at the start of its string; `chrome:` in the middle of a sentence is no reason to
- * parse.
+ * Needles of the filter. A scheme is at the start of its string, so its needle begins with a quote:
+ * `chrome:` in the middle of a sentence is no reason to parse.
  */
 const needles = [
   ...[...MESSAGES, ...SOURCES].map(longestPart),
   ...SOURCE_SCHEMES.map((scheme) => `"${longestPart(scheme)}`),
 ].map((text) => text.toLowerCase());
 
-/** Where the innermost frame that has a source came from; '' when none has. */
+/** Returns the source of the innermost frame that has one; '' when none has. */
 function sourceOf(exception: unknown): string {
   const frames = arrayAt(objectAt(exception, 'stacktrace'), 'frames');
   for (let index = frames.length - 1; index >= 0; index--) {

@@ -1,8 +1,9 @@
 /**
- * Errors of programs that read the web by themselves. The payload has the User-Agent of the page's
- * visitor. A browser SDK that left it out sent the request itself, so then the request's own
- * User-Agent counts if it is a browser's. `isbot` does not help: it takes curl, python-requests,
- * node and other server clients for bots, and server SDKs report for these.
+ * Filter of errors that crawlers met: programs that read the web by themselves. The payload has the
+ * User-Agent of the page's visitor. When a browser SDK left that out, the visitor's browser sent
+ * the request itself. So the request's own User-Agent then counts, if it is a browser's. The
+ * package `isbot` does not help: it takes curl, python-requests, node and other server clients for
+ * bots, and server SDKs report for these.
  */
 import { anyOf, type Filter, type RequestFacts } from './payload.ts';
 
@@ -45,9 +46,9 @@ const CRAWLERS = [
 ];
 
 const NAMED = anyOf(CRAWLERS);
-/** Any word that ends so; CUBOT makes phones. */
+/** Any word that ends in bot, bots or spider, but not CUBOT, which makes phones. */
 const WORD = /(?:(?<!\bcu)bots?|spider)(?=[ /;)]|$)/i;
-/** Server clients. */
+/** User-Agents of server clients, which are no crawlers. */
 const SERVER = /^(?:sentry[./-]|curl\/|python-requests\/|node(?![a-z]))/i;
 /**
  * In-app browsers, a person's own assistant, uptime checks that were asked for, and the requests
@@ -60,14 +61,14 @@ const isCrawler = (userAgent: string): boolean =>
   (WORD.test(userAgent) || NAMED.test(userAgent)) && !SERVER.test(userAgent) && !WANTED.test(userAgent);
 
 /**
- * The request's own agent counts only as far as it is a browser's, and for want of one in the
- * payload.
+ * Whether the request's own agent is a crawler's. This agent counts only if it is a browser's, and
+ * only when no payload names one.
  */
 const isSuspect = ({ 'user-agent': agent }: RequestFacts): boolean =>
   /^mozilla\//i.test(agent) && isCrawler(agent);
 
 const WORDS = ['bot', 'bots', 'spider'];
-/** Characters that may follow such a word in JSON text; a backslash belongs to an escaped slash. */
+/** Characters that may follow such a word in JSON text. A backslash belongs to an escaped slash. */
 const WORD_ENDS = [' ', '/', '\\', ';', ')', '"'];
 
 export const crawler: Filter = {

@@ -1,11 +1,13 @@
 /**
- * Inbound filters: what of an envelope is kept before it counts. `origin` and `crawler` judge the
- * envelope as a whole, `browser-extension` each event and `localhost` each event and transaction by
- * itself. A filter is one object ({@link Filter}), and {@link FILTERS} has them.
+ * Inbound filters decide which items of an envelope are kept, before it counts. `origin` and
+ * `crawler` judge the envelope as a whole, `browser-extension` judges each event, and `localhost`
+ * each event and transaction. Each filter is one object ({@link Filter}); {@link FILTERS} has all
+ * but `origin`.
  *
  * Most payloads are never parsed. A scan searches the bytes for the needles of all active filters.
- * JSON is read only where the scan finds one, or where escapes could hide one. An ordinary 1.9 KB
- * browser event costs the scan; parsing it would cost several times that.
+ * A payload is parsed only when the scan finds a needle, or an escape that could hide one. An
+ * ordinary browser event of 1.9 KB costs only the scan; parsing it would cost several times as
+ * much.
  */
 import { FILTER_NAMES, type FilterName } from '../../lib/filter-names.ts';
 import { PICKED_BYTES_MAX } from '../../limits.ts';
@@ -29,9 +31,9 @@ export { originPatternProblem } from './origin.ts';
 export type { InboundFilter, RequestFacts } from './payload.ts';
 
 /**
- * All filters but `origin`, which each project with a list of origins has one of. Those that judge
- * the head come first, then those that judge items, then those that judge the agent; among them in
- * the order of FILTER_NAMES.
+ * All filters but `origin`; a project with a list of origins has an `origin` filter of its own.
+ * Filters that judge the head of a request come first, then those that judge items, then those that
+ * judge the agent. Within each group they have the order of FILTER_NAMES.
  */
 const FILTERS: Readonly<Record<FilterName, Filter>> = {
   'browser-extension': browserExtension,
@@ -39,7 +41,10 @@ const FILTERS: Readonly<Record<FilterName, Filter>> = {
   crawler,
 };
 
-/** A payload with a needle is parsed whole up to here; 128 KiB of brackets would take 15 ms. */
+/**
+ * Bytes of payloads with a needle that are parsed whole, per envelope; 128 KiB of brackets would
+ * take 15 ms.
+ */
 const PARSED_WHOLE_BYTES_MAX = 16 * 1024;
 
 export type FilterSettings = {
@@ -49,20 +54,22 @@ export type FilterSettings = {
 /** An item as filters see it. */
 type FilteredItem = { readonly type: string; readonly payload?: Uint8Array };
 
-/** The filters that look at payloads of one item type, and the scan for the needles of all. */
+/**
+ * The filters that look at payloads of one item type, and one scan for the needles of all of them.
+ */
 type TypeFilters = { readonly filters: readonly Filter[]; readonly scan: NeedleScan };
 
-/** The filters of a project. */
+/** The filters of a project, by what they judge. */
 export type CompiledFilters = {
   readonly ofHead: readonly Filter[];
   readonly ofAgent: readonly Filter[];
-  /** Undefined when no filter looks at that type. */
+  /** Undefined when no filter looks at payloads of that type. */
   readonly byType: Readonly<Record<JudgedType, TypeFilters | undefined>>;
 };
 
 /**
- * `\u0069` is a legal i. An escape could hide a needle by spelling one of its characters, so it is
- * a needle itself.
+ * Returns the escapes of all characters of the needles. `\u0069` is a legal i in JSON, so an escape
+ * could hide a needle by spelling one of its characters. The escapes are therefore needles, too.
  */
 function escapesOf(needles: readonly string[]): string[] {
   const text = needles.join('');
@@ -72,10 +79,15 @@ function escapesOf(needles: readonly string[]): string[] {
 }
 
 const AGENT_HEADER = 'user-agent';
-/** A payload without it names no agent, and is not parsed to find one. */
+/**
+ * Scan for the header's name. A payload without it names no agent, and is not parsed to find one.
+ */
 const AGENT_SCAN = new NeedleScan([AGENT_HEADER, ...escapesOf([AGENT_HEADER])]);
 
-/** Filters of each type by their names: there are few combinations and may be many projects. */
+/**
+ * Filters and scans of item types, by the names of the filters. There are few combinations, and
+ * many projects may share one.
+ */
 const knownTypeFilters = new Map<string, TypeFilters>();
 
 function typeFiltersOf(filters: readonly Filter[]): TypeFilters | undefined {
@@ -90,8 +102,8 @@ function typeFiltersOf(filters: readonly Filter[]): TypeFilters | undefined {
 }
 
 /**
- * Compiled filters by their names. Projects with the same filters share one object, so that it is
- * in the CPU's caches.
+ * Compiled filters without `origin`, by their names. Projects with the same filters share one
+ * object, so that it is in the CPU's caches.
  */
 const withoutOrigins = new Map<string, CompiledFilters>();
 
@@ -106,7 +118,7 @@ function compileNamed(names: readonly FilterName[]): CompiledFilters {
   };
 }
 
-/** Compiled once per project record. */
+/** Compiles the filters of a project; called once per project record. */
 export function compileFilters({ filters, allowedOrigins }: FilterSettings): CompiledFilters {
   const names = [...filters].sort();
   const compiled = withoutOrigins.get(names.join()) ?? compileNamed(names);
@@ -123,7 +135,7 @@ function filtersFor({ byType }: CompiledFilters, type: string): TypeFilters | un
   return type === 'transaction' ? byType.transaction : undefined;
 }
 
-/** How many of these items have a payload that a filter looks at. */
+/** Returns how many of these items have a payload that a filter looks at. */
 function countJudged(filters: CompiledFilters, items: readonly FilteredItem[]): number {
   let count = 0;
   for (const { type } of items) if (filtersFor(filters, type)) count++;
@@ -135,9 +147,9 @@ export const needsPayload = (filters: CompiledFilters, items: readonly FilteredI
   countJudged(filters, items) > 0;
 
 /**
- * The items that are kept, in order, or, when a filter leaves none of them, its name: the first
- * that matched. The same array when nothing is removed. A payload that is no JSON object matches no
- * filter.
+ * Filters the items of an envelope in memory. A payload that is no JSON object matches no filter.
+ * @returns the items that are kept, in order (the same array when nothing is removed); or, when no
+ * item is kept, the name of the filter that matched first
  */
 export function filterItems<T extends FilteredItem>(
   filters: CompiledFilters,
@@ -154,8 +166,8 @@ export function filterItems<T extends FilteredItem>(
 }
 
 /**
- * As {@link filterItems}, one payload after the other. @param read gives what filters look at of an
- * event or transaction, as JSON
+ * Filters the items of a spooled envelope as {@link filterItems} does, one payload after the other.
+ * @param read returns what filters look at of an event or transaction, as JSON
  */
 export async function filterSpooled<T extends FilteredItem>(
   filters: CompiledFilters,
@@ -170,23 +182,26 @@ export async function filterSpooled<T extends FilteredItem>(
 }
 
 /**
- * One envelope's judgement. Its User-Agent is that of the first event or transaction that names
- * one; for want of it, the request's own may count. A payload without a needle cannot name an agent
- * that is removed, but it may name another one. So beside others each that may name an agent is
- * read until one does, and each at all when the request's own would be removed; else only what has
- * a needle is read.
+ * The judgement of one envelope. Its User-Agent is that of the first event or transaction that
+ * names one; when none does, the request's own may count.
+ *
+ * A payload with a needle is always read. A payload without a needle cannot name an agent that is
+ * removed, but it may name another agent, which then counts for the whole envelope. So such a
+ * payload is read, too, in two cases, until one has named an agent. If the request's own agent
+ * would be removed, every payload is read. If the envelope has several judged payloads, each that
+ * may name an agent is read.
  */
 class Judgement<T extends FilteredItem> {
   readonly #filters: CompiledFilters;
   readonly #items: T[];
   readonly #request: RequestFacts;
   #removed: Set<T> | undefined;
-  /** The filter that removed the first of them. */
+  /** The filter that removed the first of the removed items. */
   #filter: InboundFilter | undefined;
   readonly #seeksAgent: boolean;
-  /** The request's own agent would be removed. */
+  /** Whether the request's own agent would be removed. */
   readonly #isSuspect: boolean;
-  /** Undefined until a payload was read, '' until one named an agent. */
+  /** The envelope's User-Agent: undefined until a payload was read, '' until one named an agent. */
   #agent: string | undefined;
   #wholeBytesLeft = PARSED_WHOLE_BYTES_MAX;
   #pickedBytesLeft = PICKED_BYTES_MAX;
@@ -233,8 +248,8 @@ class Judgement<T extends FilteredItem> {
   }
 
   /**
-   * Large payloads, and many small ones, are not parsed whole: only the fields that filters look
-   * at.
+   * Parses a payload whole, or, when it is large or many small ones came before it, only the fields
+   * that filters look at.
    */
   #parse(bytes: Uint8Array): JsonObject | undefined {
     this.#wholeBytesLeft -= bytes.length;
@@ -242,7 +257,7 @@ class Judgement<T extends FilteredItem> {
     const isFirst = this.#pickedBytesLeft === PICKED_BYTES_MAX;
     const picked = pickFields(bytes);
     this.#pickedBytesLeft -= picked.length;
-    // An envelope of several events with large fields is none of an SDK: what is left of it passes.
+    // No SDK sends an envelope of several events with large fields: what is left of it passes.
     return isFirst || this.#pickedBytesLeft >= 0 ? parsePayload(picked) : undefined;
   }
 }

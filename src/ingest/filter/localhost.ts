@@ -1,6 +1,6 @@
 /**
- * Events from a developer's own machine: pages opened from localhost or a file, users on a loopback
- * address.
+ * Filter of events from a developer's own machine: from pages that were opened from localhost or a
+ * file, and from users on a loopback address.
  */
 import { BlockList, isIP } from 'node:net';
 import { type Filter, headerOf, type JsonObject, objectAt, siteOf, textAt } from './payload.ts';
@@ -17,8 +17,8 @@ function isLoopback(address: string): boolean {
 
 /**
  * A local host as clients write it, right after `//` or user info. URL parsing also turns
- * `//2130706433`, `//0x7f.1` or `//%6cocalhost` into local hosts. The filter ignores these, because
- * no needle could find them, and no browser reports a page so.
+ * `//2130706433`, `//0x7f.1` or `//%6cocalhost` into local hosts. The filter ignores these forms,
+ * because no needle could find them, and no browser reports a page in such a form.
  */
 const WRITTEN_LOCAL = /localhost|(?:\/\/|@)(?:127\.|0\.0\.0\.0|\[[0:]+1\]|\[[0:]+ffff:(?:127\.|7f))/i;
 
@@ -29,12 +29,15 @@ function isLocalHost(hostname: string): boolean {
 }
 
 /**
- * The host of a URL as WHATWG normalises it (lower case, no port, brackets kept), or undefined when
- * it is no URL.
+ * Returns the host of a URL as WHATWG normalises it (lower case, no port, brackets kept); undefined
+ * for a text that is no URL.
  */
 const hostnameOf = (url: string): string | undefined => siteOf(url)?.hostname;
 
-/** A Host header: no user info and no path, so that `//` before it makes a URL of the same host. */
+/**
+ * Whether a Host header names a local host. The header has no user info and no path, so `http://`
+ * before it makes a URL of the same host.
+ */
 function isLocalHostHeader(host: string): boolean {
   if (host === '' || /[/?#@\\\s]/.test(host)) return false;
   const url = `http://${host}`;
@@ -54,9 +57,10 @@ function judgeItem(payload: JsonObject): boolean {
 }
 
 /**
- * `127.` alone would match `Chrome/127.0.0.0` and `0.0.0.0` would match `Chrome/140.0.0.0`. So an
- * address needs its left neighbour: a quote, user info or the second slash of `//`, which may be
- * escaped. An IPv6 loopback ends a string or is in brackets.
+ * Texts that come right before an address. `127.` alone would match `Chrome/127.0.0.0`, and
+ * `0.0.0.0` would match `Chrome/140.0.0.0`. So the needle of an address includes its left
+ * neighbour: a quote, the `@` of user info, or the second slash of `//`, which may be escaped. An
+ * IPv6 loopback ends a string or is in brackets.
  */
 const ADDRESS_STARTS = ['"', '@', '//', '\\/'];
 const LAST_GROUPS = ['1', '01', '001', '0001'];

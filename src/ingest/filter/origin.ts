@@ -1,15 +1,15 @@
 /**
- * Allowed sites: patterns `[scheme://]host[:port]` of a project record against the request's Origin
- * or Referer.
+ * Filter of allowed sites: compares the request's Origin or Referer with the patterns
+ * `[scheme://]host[:port]` of a project record.
  */
 import { type Filter, type RequestFacts, siteOf } from './payload.ts';
 
 const DEFAULT_PORTS: Readonly<Record<string, string>> = { 'http:': '80', 'https:': '443' };
 
 /**
- * One pattern, compiled. `scheme` undefined: http or https. `port` undefined: any; a pattern with a
- * scheme always has one, because `https://a.com` and `https://a.com:443` are the same. `host`
- * without its `*.`; '' matches every host.
+ * One compiled pattern. `scheme` undefined means http or https. `host` is without its `*.`; ''
+ * matches every host. `port` undefined means any. A pattern with a scheme and a host always has a
+ * port, because `https://a.com` and `https://a.com:443` are the same.
  */
 type OriginPattern = {
   readonly scheme: string | undefined;
@@ -37,7 +37,10 @@ function compile(pattern: string): OriginPattern | undefined {
   };
 }
 
-/** The fault of one origin pattern, as a sentence; undefined when the pattern is well-formed. */
+/**
+ * Returns the fault of one origin pattern, as a sentence; undefined when the pattern is
+ * well-formed.
+ */
 export function originPatternProblem(pattern: string): string | undefined {
   if (compile(pattern)) return undefined;
   return (
@@ -56,8 +59,8 @@ function admits(pattern: OriginPattern, url: URL, host: string): boolean {
 }
 
 /**
- * Removes what comes from a site that is none of the allowed. A request without a site (no http or
- * https URL) is none of those. A malformed pattern matches nothing; it still counts as a
+ * Makes the filter that removes requests from sites that are not allowed. A request without a site
+ * (no http or https URL) is kept. A malformed pattern matches nothing, but still counts as a
  * restriction.
  */
 export function originFilter(patterns: readonly string[]): Filter {

@@ -1,7 +1,7 @@
 /**
- * How filters read a payload. It is any client's JSON, so every field may be absent, null or of
- * another type. Readers look at own properties only and answer undefined for missing fields; none
- * throws.
+ * Reads payloads for the filters. A payload is any client's JSON, so every field may be absent,
+ * null or of another type. The functions look at own properties only and return undefined or an
+ * empty value for a missing field; none throws.
  */
 
 import type { FilterName } from '../../lib/filter-names.ts';
@@ -15,29 +15,33 @@ export type RequestFacts = {
   readonly 'user-agent': string;
 };
 
-/** The value of X-Service-Filtered. */
+/** Names of filters, as the header X-Service-Filtered gives them. */
 export type InboundFilter = FilterName | 'origin';
-/** Items of other types are not looked at. */
+/** Types of the items that filters look at. */
 export type JudgedType = 'event' | 'transaction';
 
-/** A filter has one of the judges, or several. Each answers whether it removes what it is shown. */
+/**
+ * A filter with one judge, or several. A judge returns whether the filter removes what it is shown.
+ */
 export type Filter = {
   readonly name: InboundFilter;
-  /** The whole envelope, by the head of its request. */
+  /** Judges the whole envelope by the headers of its request. */
   judgeHead?(request: RequestFacts): boolean;
-  /** One item, by its payload. */
+  /** Judges one item by its payload. */
   judgeItem?(payload: JsonObject): boolean;
   /**
-   * The whole envelope, by the User-Agent of the first event or transaction that names one; `agent`
-   * '': none that was read does, and the request's own may count.
+   * Judges the whole envelope by `agent`: the User-Agent of the first event or transaction that
+   * names one. `agent` is '' when no payload that was read names one; the request's own User-Agent
+   * may count then.
    */
   judgeAgent?(agent: string, request: RequestFacts): boolean;
-  /** Types of the items whose payloads are looked at. */
+  /** Types of the items whose payloads the filter looks at. */
   readonly itemTypes?: readonly JudgedType[];
   /**
-   * Lower-case ASCII texts without `/` (which JSON may escape). A payload that is removed, or whose
-   * agent is, holds at least one of them, in any case, in its JSON text as sent; a payload without
-   * one is not parsed. A `"` means an end of a JSON string.
+   * Lower-case ASCII texts without `/` (which JSON may escape). Every payload that the filter
+   * removes, by itself or for its agent, holds at least one of these texts in its JSON as sent, in
+   * any case. So a payload without any of them is not parsed. A `"` in a needle means the start or
+   * end of a JSON string.
    */
   readonly needles?: readonly string[];
 };
@@ -46,8 +50,8 @@ const isObject = (value: unknown): value is JsonObject =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
 /**
- * The payload as an object, or undefined for anything else. An unreadable one becomes a dead letter
- * later, not here.
+ * Returns the payload as an object, or undefined for anything else. An unreadable payload becomes a
+ * dead letter later, not here.
  */
 export function parsePayload(bytes: Uint8Array): JsonObject | undefined {
   try {
@@ -73,7 +77,7 @@ export function arrayAt(value: unknown, name: string): readonly unknown[] {
   return Array.isArray(found) ? found : [];
 }
 
-/** '' when it is absent or no string. */
+/** Returns a field that is a string; '' when the field is absent or no string. */
 export function textAt(value: unknown, name: string): string {
   const found = read(value, name);
   return typeof found === 'string' ? found : '';
@@ -88,9 +92,9 @@ function* headerPairs(headers: unknown): Iterable<readonly [unknown, unknown]> {
 }
 
 /**
- * The first header of that name in `request.headers`, in any case; '' when there is none. SDKs send
- * an object or a list of pairs; values are strings or, from PHP, lists of strings, of which the
- * only one counts as the value.
+ * Returns the first header of that name in `request.headers`, in any case; '' when there is none.
+ * SDKs send the headers as an object or as a list of pairs. Values are strings or, from PHP, lists
+ * of strings; a list with a single string counts as that string.
  */
 export function headerOf(payload: JsonObject, lowerCaseName: string): string {
   for (const [name, value] of headerPairs(read(objectAt(payload, 'request'), 'headers'))) {
@@ -103,8 +107,8 @@ export function headerOf(payload: JsonObject, lowerCaseName: string): string {
 }
 
 /**
- * A case-insensitive test whether a text holds one of the given ones. ASCII only, so that it agrees
- * with the bytes.
+ * Makes a case-insensitive test whether a text holds one of `texts`. Only the case of ASCII letters
+ * is ignored, so that the test agrees with the scan of the bytes.
  */
 export const anyOf = (texts: readonly string[], anchor: '' | '^' = ''): RegExp =>
   new RegExp(
@@ -112,16 +116,19 @@ export const anyOf = (texts: readonly string[], anchor: '' | '^' = ''): RegExp =
     'i',
   );
 
-/** Scheme and authority, as the WHATWG reads them: blanks may come first, slashes may lean back. */
+/**
+ * Scheme and authority of a URL as the WHATWG reads them: blanks may come first, and a backslash
+ * counts as a slash.
+ */
 const SITE = /^([\0- ]*[a-z][a-z\d+.-]*:[\\/]*)([^\\/?#]*)/i;
-/** Longer than any name (253) with a port. */
+/** Longest part of a host that is parsed, in characters: longer than any name (253) with a port. */
 const HOST_CHARS_MAX = 300;
 
 /**
- * The part of a URL that says its host: no user info and nothing behind the host, which is cut
- * where no name goes on. Parsing a longer text takes time in the square of its length: a second for
- * 60 KB.
- * @returns '' for what is no URL
+ * Returns a URL up to its host, without user info. A host of more than HOST_CHARS_MAX is cut,
+ * because no name is that long and because parsing takes time in the square of the length: a second
+ * for 60 KB.
+ * @returns '' for a text that is no URL
  */
 function upToHost(url: string): string {
   const [, scheme = '', authority = ''] = SITE.exec(url) ?? [];
@@ -131,10 +138,11 @@ function upToHost(url: string): string {
 
 const ASCII = /^[\0-\x7f]*$/;
 
-/** A URL as far as its host, with its port; undefined for what is no URL. */
+/** Parses a URL up to its host and port; undefined for a text that is no URL. */
 export function siteOf(url: string): URL | undefined {
   const site = upToHost(url);
-  // Throwing costs much. On Node.js 20 canParse refuses `ü` once V8 has compiled the call.
+  // Throwing costs much, so canParse is asked first; but only for ASCII, because on Node.js 20
+  // canParse refuses `ü` once V8 has compiled the call.
   if (ASCII.test(site) && !URL.canParse(site)) return undefined;
   try {
     return new URL(site);

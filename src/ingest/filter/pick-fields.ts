@@ -1,13 +1,13 @@
 /**
- * The few fields of a payload that filters look at, out of any number of bytes.
+ * Picks the few fields that filters look at out of a payload of any size.
  *
- * JSON.parse of a hostile payload of 19 MiB takes 5.8 s and over a GiB (`[[[[…`), of an honest one
- * 350 ms, all in one go. This reads past everything that no filter asks for, in pieces, keeps
- * nothing of it, and takes 1 to 9 ms per MiB, most where strings are shortest. What it gives is
- * JSON again, at most a few hundred KiB, for the same filters.
+ * JSON.parse works in one go and is too slow for large payloads. For 19 MiB of `[[[[…` it takes 5.8
+ * s and over a GiB, for an honest payload of that size 350 ms. The picker reads in pieces, keeps
+ * nothing of what no filter asks for, and takes 1 to 9 ms per MiB, most where strings are shortest.
+ * Its result is JSON again, at most a few hundred KiB, for the same filters.
  *
- * It does not validate: from text that is not JSON it gives text that is not JSON either, or the
- * fields before the fault.
+ * The picker does not validate. From text that is not JSON it makes text that is not JSON either,
+ * or returns the fields before the fault.
  *
  *     between ── " ──→ in a string ── " ──→ between        depth 1: strings before `:` are names
  */
@@ -21,7 +21,10 @@ import {
 } from '../../limits.ts';
 
 const FIELDS = ['exception', 'user', 'request'];
-/** A payload of one name again and again would cost a copy for each. */
+/**
+ * Most fields that are read. Without a bound, a payload that repeats one name would cost a copy for
+ * each.
+ */
 const FIELDS_READ_MAX = 100;
 const ESCAPE_BEGINS = 5;
 const QUOTE = 0x22;
@@ -34,12 +37,15 @@ const LETTER_U = 0x75;
 const OBJECT = 0x7b;
 const OBJECT_END = 0x7d;
 
-/** 1 for the bytes of a string without a special meaning. */
+/** 1 for the bytes that have no special meaning in a string, else 0. */
 const PLAIN = new Uint8Array(256).fill(1);
 PLAIN[QUOTE] = 0;
 PLAIN[BACKSLASH] = 0;
 
-/** @returns a place up to which all bytes from `from` on are plain, if that one is */
+/**
+ * Skips bytes of a string, four at a time.
+ * @returns a place up to which all bytes behind `from` are plain
+ */
 function skipPlain(chunk: Buffer, from: number): number {
   let at = from;
   for (const last = chunk.length - 5; at <= last; at += 4) {
@@ -53,7 +59,9 @@ const ESCAPE_BYTES = 6;
 const DIGIT_9 = 0x39;
 const LETTER_CASE = 0x20;
 
-/** The character that `\uXXXX` stands for; -1 for other escapes and bad digits. */
+/**
+ * Returns the code of the character that `\uXXXX` stands for; -1 for other escapes and bad digits.
+ */
 function escapedAt(bytes: Buffer, at: number): number {
   if (bytes[at + 1] !== LETTER_U) return -1;
   let code = 0;
@@ -66,7 +74,10 @@ function escapedAt(bytes: Buffer, at: number): number {
   return code;
 }
 
-/** A payload may have a name every few bytes: nothing is allocated for it, and nothing thrown. */
+/**
+ * Whether the bytes from `from` to `to` spell the name, perhaps by escapes. A payload may have a
+ * name every few bytes, so this allocates nothing and never throws.
+ */
 function spells(bytes: Buffer, from: number, to: number, name: string): boolean {
   let at = from;
   for (let place = 0; place < name.length; place++) {
@@ -79,13 +90,16 @@ function spells(bytes: Buffer, from: number, to: number, name: string): boolean 
   return at === to;
 }
 
-/** The field whose name these bytes between two quotes spell; undefined for none of ours. */
+/**
+ * Returns the field whose name the bytes between two quotes spell; undefined when no filter asks
+ * for that field.
+ */
 function fieldOf(bytes: Buffer, from: number, to: number): string | undefined {
   for (const name of FIELDS) if (to - from >= name.length && spells(bytes, from, to, name)) return name;
   return undefined;
 }
 
-/** All at once, of a payload that is in memory. */
+/** Picks the fields of a payload that is in memory, in one go. */
 export function pickFields(payload: Uint8Array): Buffer {
   const picker = new FieldPicker();
   picker.feed(payload);
@@ -94,25 +108,25 @@ export function pickFields(payload: Uint8Array): Buffer {
 
 export class FieldPicker {
   readonly #picked = new Map<string, Buffer>();
-  /** Fields of ours that were read, repeated ones too. */
+  /** Number of fields that were read and that filters ask for, repeated ones included. */
   #fields = 0;
   #depth = 0;
-  /** At depth 1: the next string is a name. */
+  /** Whether the next string is a name, at depth 1. */
   #expectsName = false;
   #inString = false;
-  /** Digits of an escape that must still come, or ESCAPE_BEGINS behind its backslash. */
+  /** Digits of an escape that must still come; ESCAPE_BEGINS right behind its backslash. */
   #escapeLeft = 0;
   #stringBytes = 0;
-  /** Pieces of the name or of the value that is being kept; undefined while nothing is. */
+  /** Pieces of the name or the value that is being kept; undefined while nothing is kept. */
   #kept: Buffer[] | undefined;
-  /** Whose value it is; undefined while it is a name. */
+  /** The field whose value is being kept; undefined while a name is. */
   #field: string | undefined;
   #keptBytes = 0;
   #structureBytes = 0;
-  /** The rest of a string that is too long is left out. */
+  /** Whether the rest of a string that is too long is being left out. */
   #leavesOut = false;
   #chunk: Buffer = Buffer.alloc(0);
-  /** Where in the chunk begins what is to be kept. */
+  /** Place in the chunk at which the bytes that are to be kept begin. */
   #from = 0;
 
   /** @param chunk borrowed for the call */
@@ -123,7 +137,7 @@ export class FieldPicker {
     this.#keepTo(chunk.length);
   }
 
-  /** A JSON object with those of the fields that were found. */
+  /** Returns a JSON object with those of the fields that were found. */
   end(): Buffer {
     const parts: Buffer[] = [];
     for (const [name, value] of this.#picked) {
@@ -134,7 +148,10 @@ export class FieldPicker {
 
   // ---- in a string ----
 
-  /** @returns where to go on */
+  /**
+   * Reads inside a string.
+   * @returns where to go on
+   */
   #readString(start: number): number {
     const chunk = this.#chunk;
     const before = this.#stringBytes - start;
@@ -155,7 +172,7 @@ export class FieldPicker {
     return at + 1;
   }
 
-  /** Keeps the string up to `at`, where no escape is cut, and nothing more of it. */
+  /** Keeps the string up to `at`, where no escape is cut, and drops the rest of it. */
   #leaveOut(at: number): void {
     if (this.#leavesOut) return;
     this.#keepTo(at);
@@ -175,9 +192,13 @@ export class FieldPicker {
     this.#kept = undefined;
   }
 
-  /** @returns the field that the name up to `at` spells */
+  /**
+   * Ends a name at `at`.
+   * @returns the field that the name spells
+   */
   #readName(at: number): string | undefined {
-    // Most names begin in this chunk: a copy for each would cost 60 ms per MiB.
+    // Most names begin in this chunk and are read in place: a copy of each would cost 60 ms per
+    // MiB.
     if (this.#kept?.length === 0) return fieldOf(this.#chunk, this.#from, at);
     this.#keepTo(at);
     const raw = Buffer.concat(this.#kept ?? []);
@@ -186,7 +207,10 @@ export class FieldPicker {
 
   // ---- between strings ----
 
-  /** @returns where to go on: behind the quote that opens a string, or at the end */
+  /**
+   * Reads between strings.
+   * @returns where to go on: behind the quote that opens a string, or at the end
+   */
   #readBetween(start: number): number {
     const chunk = this.#chunk;
     let at = start;
@@ -231,8 +255,8 @@ export class FieldPicker {
   }
 
   /**
-   * JSON's tokens cost a parser time and memory; the bytes of long strings do not. Counted once a
-   * piece.
+   * Counts bytes between strings that are kept, once a piece, and bounds them. JSON's tokens cost a
+   * parser time and memory; the bytes of long strings do not.
    */
   #count(bytes: number): void {
     this.#structureBytes += bytes;
@@ -257,7 +281,7 @@ export class FieldPicker {
     this.#from = at;
   }
 
-  /** As in JSON.parse, the last of several fields of one name counts. */
+  /** Ends a value. As in JSON.parse, the last of several fields of one name counts. */
   #endValue(at: number): void {
     this.#keepTo(at);
     if (this.#field !== undefined) {
@@ -269,20 +293,26 @@ export class FieldPicker {
   }
 }
 
-/** Bytes read back from the spool at a time. */
+/** Bytes that are read back from the spool at a time. */
 const SPOOL_READ_BYTES = 256 * 1024;
-/** Bytes picked from in one turn of the event loop: 0.06 to 0.5 ms, by what the JSON is like. */
+/**
+ * Bytes that are picked from in one turn of the event loop. They take 0.06 to 0.5 ms, by what the
+ * JSON is like.
+ */
 const TURN_BYTES = 64 * 1024;
 
 /**
- * Picks fields out of payloads that are on the disk, a piece at a time, so that no other request
- * waits longer than for one piece; a request takes several turns, each of which may meet one. One
- * payload at a time per worker, so that many large events together hold no more memory than one.
+ * Picks fields out of payloads that are on the disk, a piece at a time, so that other requests wait
+ * for one piece at most in each turn of the event loop. A worker reads one payload at a time, so
+ * that many large events together hold no more memory than one.
  */
 export class SpoolReader {
   #last: Promise<unknown> = Promise.resolve();
 
-  /** @returns as {@link pickFields} */
+  /**
+   * Picks the fields of one payload, after those of the payloads before.
+   * @returns as {@link pickFields}
+   */
   read(payload: ByteSource): Promise<Uint8Array> {
     const picked = this.#last.then(() => this.#pick(payload));
     this.#last = picked.catch(() => undefined);

@@ -41,9 +41,15 @@ import type { CallResult, ScriptArg, ScriptCall } from './redis-batch.ts';
 import { type RedisAccess, RedisClient } from './redis-client.ts';
 import type { ScriptName } from './scripts.ts';
 
-/** Time between the PINGs of a worker while Redis is away, jittered by a fifth. */
+/**
+ * Time between a worker's PINGs, and between its attempts to connect, while Redis is away; jittered
+ * by a fifth.
+ */
 const REDIS_PROBE_MS = 250;
-/** Time between the PINGs of a worker after a cut, jittered by a fifth. */
+/**
+ * Time between a worker's PINGs, and between its attempts to connect, after a cut; jittered by a
+ * fifth.
+ */
 const REDIS_RECONNECT_MS = 25;
 /**
  * Time by which a request whose call was cut may be decided later than others: 1 s after it asked.
