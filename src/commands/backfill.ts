@@ -1,4 +1,4 @@
-/** `sluice backfill`: rows of the archive that the s3 sink keeps, into a database. */
+/** `sluice backfill`: brings rows of an archive that the s3 sink keeps into a database. */
 import { readFile, rename, writeFile } from 'node:fs/promises';
 import { Command } from 'commander';
 import { type SinkSetting, sinksIn } from '../config.ts';
@@ -13,7 +13,7 @@ import { CommandError, UsageError } from './session.ts';
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
 const SHOWN_EVERY_MS = 5_000;
-/** Refused rows that are named; all are counted. */
+/** Number of refused rows that are printed. All of them are counted. */
 const REFUSED_SHOWN_MAX = 20;
 
 type Flags = {
@@ -40,17 +40,23 @@ function parseTarget(text: string): SinkSetting {
     : refuse('It is a clickhouse:// or postgres:// URL, as SLUICE_SINK has it.');
 }
 
-/** `2026-01-02` or `2026-01-02T03`, in UTC; @returns its first moment, Unix milliseconds */
+/**
+ * Parses `2026-01-02` or `2026-01-02T03`, in UTC.
+ * @returns the first moment of that day or hour, Unix milliseconds
+ */
 function parseHour(text: string): number {
   const [, date, hour = '00'] = /^(\d{4}-\d{2}-\d{2})(?:T(\d{2}))?$/.exec(text) ?? [];
   const ms = Date.parse(`${date}T${hour}:00:00Z`);
   return Number.isNaN(ms) ? refuse('It is a UTC day or hour, such as 2026-01-02 or 2026-01-02T03.') : ms;
 }
 
-/** The last moment's end: a day is meant to its end. */
+/**
+ * Parses the last day or hour, itself included.
+ * @returns the end of that day or hour, Unix milliseconds
+ */
 const parseUntil = (text: string): number => parseHour(text) + (text.includes('T') ? HOUR_MS : DAY_MS);
 
-/** Where an earlier run of the same command came to. */
+/** The place in the archive that an earlier run of the same command reached, kept in a file. */
 class Progress {
   readonly #file: string | undefined;
   readonly #what: string;
@@ -84,7 +90,9 @@ const hostAndPath = ({ url = '' }: { url?: string }): string => {
   return `${protocol}//${host}${pathname}`;
 };
 
-/** A line now and then, and one for each row that is refused. */
+/**
+ * Makes a function that prints the progress every SHOWN_EVERY_MS, and a line for each refused row.
+ */
 function teller(): (brought: BroughtObject, totals: Totals) => void {
   let shownAt = performance.now();
   return ({ place, objects, refused }, totals) => {

@@ -7,9 +7,9 @@ import { SPOOL_BYTES_MAX } from '../limits.ts';
 import { bytesText } from '../stream/setup/config-diff.ts';
 
 /**
- * Problems for ingest alone: other programs share its settings, but not its ports, its number of
- * workers or its spool. Spool files have no names, so only ingest itself bounds them: they must
- * never fill a volume that other programs share.
+ * Checks settings that only ingest needs: its ports, its number of workers and its spool. Other
+ * programs share the settings, but start without these. Spool files have no names, so only ingest
+ * itself can bound them: they must never fill a volume that other programs share.
  */
 export function ingestProblems(settings: SoundSettings): string[] {
   const { SLUICE_PORT: port, SLUICE_SPOOL_DIR: dir = tmpdir(), SLUICE_SPOOL_MAX_BYTES: bound } = settings;

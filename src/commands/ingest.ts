@@ -11,8 +11,8 @@ import { printLine } from './print.ts';
 const SECOND_MS = 1_000;
 
 /**
- * A line per request; above LINES_PER_SEC_MAX in a second, one summary for that second instead of
- * the rest.
+ * Prints a line per request. When more than LINES_PER_SEC_MAX requests come in a second, a summary
+ * of that second replaces the remaining lines.
  */
 class RequestPrinter {
   readonly #print: (line: string) => void;
@@ -62,13 +62,14 @@ export function ingestCommand(): Command {
       const free = volumeOf(spoolDir)?.free ?? 0;
       if (free < spoolMaxBytes)
         log.warn({ spoolDir, free, spoolMaxBytes }, 'the spool may take more than its volume has free');
-      // Only development workers say anything.
+      // Only workers in development send lines to print.
       const printer = new RequestPrinter(printLine);
-      const stopped = untilStopped(); // also before it has started: it leaves no worker behind
+      const stopped = untilStopped(); // a stop during the start leaves no worker behind, too
       const ingest = await runIngest(config, log, (lines) => printer.add(lines));
       await stopped;
       await ingest.stop();
-      // A connection attempt of the primary cannot be cancelled, and it has nothing to lose.
+      // The process ends even if the primary is still connecting: a connection attempt cannot be
+      // cancelled, and nothing is lost with it.
       process.exit(0);
     });
 }

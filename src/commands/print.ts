@@ -1,9 +1,9 @@
 /** Output of commands: JSON for programs, aligned text for people. */
 
 /**
- * Characters that steer a terminal or reorder what it shows: controls but tabs and line breaks, and
- * format characters (bidirectional text among them) but those that join letters. Escaped as in
- * JSON, so that JSON stays what it is.
+ * Characters that steer a terminal or reorder the text on it: control characters except tab and
+ * line feed, and format characters (such as those for bidirectional text) except U+200C and U+200D,
+ * which scripts need between letters. They are escaped as in JSON, so JSON keeps its meaning.
  */
 const STEERING = /[^\P{Cc}\n\t]|[^\P{Cf}\u200c\u200d]|[\u2028\u2029]|\p{Cs}/gu;
 
@@ -13,20 +13,23 @@ const escaped = (text: string): string =>
     (_, at) => `\\u${text.charCodeAt(at).toString(16).padStart(4, '0')}`,
   ).join('');
 
-/** Text that a client or an operator wrote, which must not steer the terminal. Line breaks stay. */
+/**
+ * Escapes characters that would steer the terminal, in text of a client or an operator. Line breaks
+ * stay.
+ */
 export const harmless = (text: string): string => text.replace(STEERING, escaped);
 
-/** The same in one line, for a cell or a value. */
+/** Does the same as {@link harmless}, and puts the text into one line, for a cell or a value. */
 export const inOneLine = (text: string): string =>
   harmless(text).replaceAll('\n', '\\n').replaceAll('\t', '\\t');
 
 /**
- * A million dead letters come near what one string may hold (2^29 characters); a write for each
- * would be slow.
+ * Array elements per write. One write for all is impossible, because a million dead letters come
+ * near the longest possible string (2^29 characters). One write for each would be slow.
  */
 const ELEMENTS_PER_WRITE = 1_000;
 
-/** An array goes out in pieces, as the same text. */
+/** Prints JSON. A long array is written in pieces, which together make the same text. */
 export function printJson(value: unknown): void {
   if (!Array.isArray(value) || value.length <= ELEMENTS_PER_WRITE)
     return printLine(JSON.stringify(value, null, 2));
@@ -37,13 +40,14 @@ export function printJson(value: unknown): void {
   printLine('\n]');
 }
 
-/** Everything that commands print for people and programs goes through here. */
+/** Prints a line, in which characters that steer a terminal are escaped. */
 export const printLine = (line: string): void => {
   process.stdout.write(`${harmless(line)}\n`);
 };
 
 /**
- * Length of the longest text. There may be more texts than a call takes arguments, some 125,000.
+ * Length of the longest text. Math.max cannot take all texts at once: a call takes at most some
+ * 125,000 arguments.
  */
 function longest(texts: readonly string[]): number {
   let length = 0;
@@ -51,7 +55,9 @@ function longest(texts: readonly string[]): number {
   return length;
 }
 
-/** Columns as wide as their widest cell; `right` names the columns of figures. */
+/**
+ * Makes a table. Each column is as wide as its widest cell; `right` names the columns of numbers.
+ */
 export function table(
   header: readonly string[],
   rows: readonly (readonly string[])[],
@@ -70,7 +76,7 @@ export function table(
   return [line(header), ...shown.map(line)].join('\n');
 }
 
-/** One line for each pair that has a value, the names aligned. */
+/** Makes one line for each pair that has a value, with the names aligned. */
 export function record(pairs: readonly (readonly [name: string, value: unknown])[]): string {
   const known = pairs.filter(([, value]) => value !== undefined);
   const width = longest(known.map(([name]) => name));

@@ -1,6 +1,6 @@
 /**
- * Runs the command line: exit status 0 done, 1 failed, 2 wrong usage; every failure is one sentence
- * on standard error.
+ * Runs the command line. The exit status is 0 when the command is done, 1 when it failed, and 2 for
+ * wrong usage. Every failure is one sentence on standard error.
  */
 import { type Command, CommanderError } from 'commander';
 import { ConfigError } from '../config.ts';
@@ -12,12 +12,15 @@ const DONE = 0;
 const FAILED = 1;
 const WRONG_USAGE = 2;
 
-/** Commands that serve, and one with a command line of its own. */
+/**
+ * Commands without `--data-dir` from here: those that serve, and `load`, which parses its own
+ * flags.
+ */
 const PROGRAMS: ReadonlySet<string> = new Set(['dev', 'ingest', 'processor', 'load']);
 
 /**
- * Errors are thrown where commander would end the process, and a flag belongs to the command that
- * it follows.
+ * Prepares a command and its subcommands. Commander throws its errors, in place of ending the
+ * process, and a flag belongs to the command that it follows.
  */
 function prepare(command: Command): void {
   command.exitOverride().enablePositionalOptions();
@@ -30,7 +33,11 @@ function prepare(command: Command): void {
   for (const sub of command.commands) prepare(sub);
 }
 
-/** @param args without the program's own name @returns the exit status */
+/**
+ * Runs the command that the arguments name.
+ * @param args the arguments without the program's own name
+ * @returns the exit status
+ */
 export async function runProgram(program: Command, args: readonly string[]): Promise<number> {
   prepare(program);
   try {
@@ -42,7 +49,8 @@ export async function runProgram(program: Command, args: readonly string[]): Pro
 }
 
 function statusOf(error: unknown): number {
-  // Commander has said what is wrong; it also throws, with status 0, after help and version.
+  // Commander has already printed its message. After help and version it throws, too, with status
+  // 0.
   if (error instanceof CommanderError) return error.exitCode === 0 ? DONE : WRONG_USAGE;
   process.stderr.write(`sluice: ${harmless(reasonOf(error))}\n`);
   const isUsage = [UsageError, InvalidError, ConfigError].some((kind) => error instanceof kind);

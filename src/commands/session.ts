@@ -1,6 +1,6 @@
 /**
- * The parts of a command: settings, the servers that they name, and connections that close when it
- * is done.
+ * Parts that commands share: settings, the servers that the settings name, and connections that
+ * close when the command is done.
  */
 import { readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
@@ -20,12 +20,15 @@ import { operatorName } from '../projects/audit-log.ts';
 import { isMissingBucket } from '../projects/bucket.ts';
 import type { NatsRole } from '../stream/nats.ts';
 
-/** Why a command could not do its task: one sentence, shown without a stack; exit status 1. */
+/**
+ * Error of a command that could not do its task. Its message is one sentence, shown without a
+ * stack; the exit status is 1.
+ */
 export class CommandError extends Error {
   override name = 'CommandError';
 }
 
-/** A request that makes no sense, whatever the servers hold; exit status 2. */
+/** Error for a command line that is wrong in itself, whatever is stored; the exit status is 2. */
 export class UsageError extends Error {
   override name = 'UsageError';
 }
@@ -42,8 +45,9 @@ const devFileSchema = z.object({
 type RunningDev = z.infer<typeof devFileSchema>;
 
 /**
- * The file that the `sluice dev` of this folder wrote, while its process lives.
- * @param data its `--data-dir`
+ * Reads the file that the `sluice dev` of this folder wrote.
+ * @param data the `--data-dir` of that `sluice dev`
+ * @returns undefined when its process does not run
  */
 export function findDev(folder: string, data = '.sluice'): RunningDev | undefined {
   try {
@@ -63,32 +67,35 @@ function isAlive(pid: number): boolean {
   }
 }
 
-/** The folder of a `sluice dev` that the user of this command named. */
+/** Data folder of a `sluice dev`, as the user named it with `--data-dir`. */
 let namedDir: string | undefined;
 export const useDataDir = (folder: string | undefined): void => {
   namedDir = folder;
 };
 
-/** @throws UsageError when none runs on this folder */
+/**
+ * Reads the file of the `sluice dev` that runs on a data folder.
+ * @throws UsageError when none runs on this folder
+ */
 function devOn(folder: string): RunningDev {
   try {
     const dev = devFileSchema.parse(JSON.parse(readFileSync(`${folder}/dev.json`, 'utf8')));
     if (isAlive(dev.pid)) return dev;
   } catch {
-    // there is no such file, or it is not whole
+    // the file is missing or incomplete
   }
   throw new UsageError(`No sluice dev runs on ${folder}.`);
 }
 
 export class Session {
   readonly config: Config;
-  /** Base of the DSNs and heartbeat URLs that are printed. */
+  /** Base URL of the DSNs and heartbeat URLs that are printed. */
   readonly publicUrl: string;
-  /** Nobody has said where clients reach ingest. */
+  /** Whether `publicUrl` is a guess, because no setting says where clients reach ingest. */
   readonly isUrlGuessed: boolean;
   readonly redisUrls: readonly string[];
   readonly natsUrls: readonly string[];
-  /** The development system that a missing URL was taken from. */
+  /** The `sluice dev` from which a missing URL was taken. */
   readonly dev: RunningDev | undefined;
   readonly log: Log;
   readonly connections: Connections;
@@ -107,7 +114,8 @@ export class Session {
     this.natsUrls = own.nats || !dev ? config.natsUrls : dev.natsUrl.split(',');
     this.publicUrl = isOwn('SLUICE_PUBLIC_URL') || !dev ? config.publicUrl : dev.url;
     this.isUrlGuessed = !dev && !isSet('SLUICE_PUBLIC_URL');
-    // A command's own errors are sentences; its log lines appear only on request.
+    // A command tells its own errors as sentences. Log lines appear only if SLUICE_LOG_LEVEL is
+    // set.
     this.log = createLog(isSet('SLUICE_LOG_LEVEL') ? config.logLevel : 'silent', { process: 'command' });
     const { redisUrls, natsUrls, log } = this;
     const { natsCredsFile, redisPasswordFile, tlsCaFile } = config;
@@ -122,7 +130,7 @@ export class Session {
     });
   }
 
-  /** How these servers of Redis are entered. */
+  /** Makes the parameters for a connection to these Redis servers. */
   redisAccess<Urls extends readonly string[]>(urls: Urls): RedisAccess & { urls: Urls } {
     const { redisPasswordFile: passwordFile, tlsCaFile: caFile } = this.config;
     return { urls, passwordFile, caFile, log: this.log };
@@ -133,7 +141,7 @@ export class Session {
   }
 }
 
-/** Flags of the commands that can ask the management API. */
+/** Flags of the commands that can use the management API. */
 export type ApiFlags = { api?: string };
 
 function parseApiUrl(text: string): string {
@@ -148,7 +156,10 @@ export const withApi = (command: Command): Command =>
     parseApiUrl,
   );
 
-/** The operations of one command, by the API where a flag names it. */
+/**
+ * Runs the work of one command on the operations. With the flag `--api`, the operations ask the
+ * management API; otherwise they work on Redis and NATS.
+ */
 export const withOperations = <T>(
   { api }: ApiFlags,
   work: (operations: Operations, session: Session) => Promise<T>,
@@ -165,7 +176,7 @@ export const withOperations = <T>(
     return work(new DirectOperations(parts, operatorName()), session);
   });
 
-/** Runs one command's work, and closes its connections whatever happens. */
+/** Runs the work of one command, and closes its connections whatever happens. */
 export async function withSession<T>(work: (session: Session) => Promise<T>, role?: NatsRole): Promise<T> {
   const session = new Session(role);
   try {

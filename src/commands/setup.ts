@@ -8,12 +8,12 @@ import { type TopologyOptions, wantedStreams } from '../stream/topology.ts';
 import { printJson, printLine } from './print.ts';
 import { type Session, withSession } from './session.ts';
 
-/** The streams and buckets that these settings ask for. */
+/** Returns the streams and buckets that these settings ask for. */
 export function topologyOf({ config, dev }: Session): TopologyOptions {
   return {
     replicas: config.streamReplicas,
     shards: config.streamShards,
-    // A development system has made its streams small, which is not wrong there.
+    // The streams of a `sluice dev` are meant to be small, so setup must not enlarge them.
     maxBytes: dev && !isSet('SLUICE_STREAM_MAX_BYTES') ? STREAM_BYTES_DEV : config.streamMaxBytes,
   };
 }

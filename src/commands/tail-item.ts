@@ -1,4 +1,4 @@
-/** One accepted item as `sluice tail` shows it. Pure. */
+/** An accepted item as `sluice tail` shows it. Pure. */
 import { isUtf8 } from 'node:buffer';
 import type { Refusal } from '../ingest/http/record.ts';
 import type { ItemType } from '../lib/item-types.ts';
@@ -9,16 +9,16 @@ export type SeenItem = {
   projectId: string | undefined;
   type: ItemType | 'heartbeat';
   receivedAt: string;
-  /** Bytes of the payload, also where the payload itself is not at hand. */
+  /** Length of the payload in bytes, also when `payload` is undefined. */
   length: number;
-  /** The fields of a record in the sink, as far as they are known here. */
+  /** Fields of the record that the sink will store, as far as they are known here. */
   fields: Record<string, unknown>;
   /**
-   * The payload's JSON; undefined for a recording, which is compressed, and for a large envelope,
-   * whose bytes are in parts.
+   * JSON of the payload. It is undefined for a recording, which is compressed, and for an item of a
+   * large envelope, whose payloads are in parts.
    */
   payload: unknown;
-  /** Names the item for a person: event id or token. */
+  /** Name of the item for a person: its event id or its token. */
   name: string;
 };
 
@@ -91,7 +91,10 @@ export const refusalText = ({ at, project_id, outcome, reason = '', key, bytes, 
     .join('  ')
     .trimEnd();
 
-/** A short name for the item: an exception, a message, a transaction, the number of logs. */
+/**
+ * Makes a short description of an item: its exception, message or transaction, or the first element
+ * of a container.
+ */
 function summary(payload: unknown): string {
   const text =
     typeof payload === 'string'
@@ -108,7 +111,7 @@ function summary(payload: unknown): string {
   return whole.replaceAll(/\p{Cc}+/gu, ' ').slice(0, SUMMARY_CHARS_MAX);
 }
 
-/** The value at a path, if every step of it exists. */
+/** Returns the value at a path, or undefined if a step of the path does not exist. */
 function at(value: unknown, ...path: (string | number)[]): unknown {
   let here = value;
   for (const step of path) {

@@ -14,7 +14,10 @@ import { refusalText, type SeenItem, seenItems, seenJson, seenText } from './tai
 
 type Flags = { type?: SeenItem['type']; refused?: boolean; json?: boolean };
 
-/** Entries of a frame; none where the frame cannot be decoded, which the processor reports. */
+/**
+ * Decodes the entries of a frame. A frame that cannot be decoded has none here; the processor
+ * reports it.
+ */
 function entriesOf(frame: Uint8Array): Entry[] {
   try {
     return decodeFrame(frame).flatMap((slot) => (slot.ok ? [slot.entry] : []));
@@ -25,13 +28,13 @@ function entriesOf(frame: Uint8Array): Entry[] {
 }
 
 /**
- * Shows frames that the streams have acknowledged. It consumes none, and does not show those
- * accepted before its start.
+ * Shows frames as the streams acknowledge them. It consumes no frame, and does not show frames from
+ * before its start.
  */
 async function run(idOrAlias: string | undefined, flags: Flags): Promise<void> {
   await withSession(async (session) => {
     const link = await session.connections.nats();
-    // Without streams nothing would ever come: that is said instead.
+    // Without the streams of sluice no frame would ever come, so a missing stream ends the command.
     await (await link.manager()).streams.info(CHUNKS_STREAM);
     const id =
       idOrAlias === undefined ? undefined : (await (await ProjectStore.open(link)).get(idOrAlias)).id;
@@ -46,12 +49,12 @@ async function run(idOrAlias: string | undefined, flags: Flags): Promise<void> {
       for (const item of entriesOf(frame).flatMap(seenItems).filter(wanted))
         printLine(flags.json ? seenJson(item) : seenText(item));
     };
-    // All streams: an item of the wanted type may follow the first one of its envelope, which
-    // decides the stream.
+    // Frames of all streams are read. The first item of an envelope decides the envelope's stream,
+    // and an item of the wanted type may follow later in the envelope.
     follow(link, flags.refused ? 'refused' : 'frames', flags.refused ? showRefusal : show);
     const what = flags.refused ? 'requests as they are refused' : 'items as they are accepted';
     if (!flags.json) process.stderr.write(`Showing ${what}; Ctrl-C ends.\n`);
-    // It ends with its reader, too.
+    // The command also ends when nobody reads its output any more.
     await Promise.race([untilStopped(), once(process.stdout, 'error')]);
   });
 }

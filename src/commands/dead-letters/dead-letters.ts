@@ -46,20 +46,20 @@ async function show([id]: string[], flags: ApiFlags & { json?: boolean; raw?: bo
     }
     const entry = entryOf(letter, bytes.subarray(0, letter.bodyBytes));
     const raw = flags.raw && rawBytes(letter, entry, bytes);
-    // A terminal shows text; a file or a program gets the bytes.
+    // A terminal gets text; a file or a program gets the bytes.
     if (raw) process.stdout.isTTY ? printLine(Buffer.from(raw).toString()) : process.stdout.write(raw);
     else if (flags.json) printJson(letterJson(detail));
     else printLine(letterText(letter, entry, bytes));
   });
 }
 
-/** Undefined without a filter. */
+/** Makes the filter that the flags name; undefined when they name none. */
 function wanted(flags: LetterFilter): LetterFilter | undefined {
   const filter = filterOf(flags);
   return Object.keys(filter).length > 0 ? filter : undefined;
 }
 
-/** The dead letters that the command line names, each looked up before anything is done. */
+/** Finds the dead letters that the command line names, all of them before anything is done. */
 async function chosen(
   operations: Operations,
   ids: readonly string[],
@@ -76,7 +76,7 @@ async function chosen(
 
 type Outcome = { id: string } & (Replayed | { became: 'not replayed'; reason: string });
 
-/** Several at once; one that fails does not stop those behind it. */
+/** Replays REPLAYS_AT_ONCE dead letters at a time. The failure of one does not stop the others. */
 async function replayAll(
   operations: Operations,
   letters: readonly FiledDeadLetter[],
@@ -106,7 +106,7 @@ function replayedText(outcome: Outcome, { wait }: ReplayFlags): string[] {
   return [`Replayed ${outcome.id} to ${outcome.subject}${end}.`];
 }
 
-/** Why the replay of a dead letter was in vain. */
+/** Returns the reason why the replay of a dead letter failed, or nothing if it did not fail. */
 function failureOf(outcome: Outcome): string[] {
   if (outcome.became === 'not replayed') return [outcome.reason];
   if (outcome.became !== 'filed again') return [];
@@ -136,7 +136,7 @@ async function purge(ids: string[] = [], flags: Chosen = {}): Promise<void> {
   });
 }
 
-/** Adds the flags that say which dead letters. */
+/** Adds the flags that choose dead letters. */
 const withFilters = (command: Command): Command =>
   command
     .option('--project <id>', 'only of this project', parseProjectId)

@@ -1,4 +1,4 @@
-/** A dead letter as it is printed. Pure. */
+/** The text of dead letters that commands print. Pure. */
 
 import type { FiledDeadLetter } from '../../management/dead-letters/box.ts';
 import { isText, itemsOf, textOf } from '../../management/dead-letters/letter-json.ts';
@@ -25,7 +25,8 @@ export function lettersText(letters: readonly FiledDeadLetter[]): string {
 }
 
 /**
- * The payload of an item's dead letter as the client sent it; of any other dead letter the body.
+ * Returns the payload of an item's dead letter as the client sent it, and all bytes of any other
+ * dead letter.
  */
 export function rawBytes(letter: FiledDeadLetter, entry: Entry | undefined, bytes: Uint8Array): Uint8Array {
   const [only] = letter.kind === 'item' ? itemsOf(entry) : [];

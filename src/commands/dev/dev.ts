@@ -21,7 +21,7 @@ type Listener = { host: string; port: number };
 const HINTED_FROM = 8090;
 const HINTED_STEP = 10;
 
-/** One line that any POSIX shell takes; every paste is a new event. */
+/** Makes one line that any POSIX shell takes. Each time it is pasted, it sends a new event. */
 const curlLine = ({ url, project }: DevSystem['file']): string =>
   `curl -i '${url}/api/${project.id}/envelope/?compat_key=${project.key}' --data-binary ` +
   `"$(printf '{}\\n{"type":"event"}\\n{"message":"hello from curl","level":"info"}')"`;
@@ -48,8 +48,8 @@ Ctrl-C stops everything; data stays in the data folder. Requests appear below.
 }
 
 /**
- * Looks at both ports before anything is started.
- * @throws an error of one line that names every port that cannot be had, and what to type instead
+ * Checks both ports before anything is started.
+ * @throws an error of one line that names every port that is not free, and the flags to use instead
  */
 async function checkDevPorts(endpoints: Listener, admin: Listener): Promise<void> {
   const [ofEndpoints, ofAdmin] = [await whyNot(endpoints), await whyNot(admin)];
@@ -72,7 +72,10 @@ async function whyNot({ host, port }: Listener): Promise<PortError | undefined> 
   }
 }
 
-/** @returns a port that is free for the endpoints, where the next one is so for the admin pages */
+/**
+ * Finds two free ports that follow each other.
+ * @returns the port for the endpoints; the next one is for the admin pages
+ */
 async function freePair(host: string, adminHost: string): Promise<number> {
   let port = HINTED_FROM;
   while ((await whyNot({ host, port })) || (await whyNot({ host: adminHost, port: port + 1 })))
@@ -87,7 +90,7 @@ async function run(flags: Flags): Promise<void> {
   if (problem) throw new Error(problem);
   const { config } = loadConfig();
   const port = flags.port ?? config.port;
-  // Other machines reach it only when asked for.
+  // Other machines reach the endpoints only if the user sets SLUICE_HOST.
   const host = isSet('SLUICE_HOST') ? config.host : '127.0.0.1';
   const adminPort = flags.adminPort ?? config.adminPort ?? 8081;
   if (port === adminPort) throw new UsageError(`the admin port must differ from the port, both are ${port}`);
@@ -104,7 +107,7 @@ async function run(flags: Flags): Promise<void> {
   if (flags.reset)
     for (const name of DATA) rmSync(join(flags.dataDir, name), { recursive: true, force: true });
   mkdirSync(flags.dataDir, { recursive: true });
-  // An earlier version made them readable to everybody.
+  // An earlier version made these files readable to everybody.
   for (const path of DATA.map((name) => join(flags.dataDir, name)).filter((path) => existsSync(path)))
     chmodSync(path, statSync(path).isDirectory() ? 0o700 : 0o600);
   const log = createLog(isSet('SLUICE_LOG_LEVEL') ? config.logLevel : 'warn', { process: 'dev' });
@@ -131,7 +134,7 @@ async function run(flags: Flags): Promise<void> {
   );
   const stopped = untilStopped();
   const starting = start.start();
-  // A stop while starting makes it fail, and then its failure is no news.
+  // A stop during the start makes `starting` fail. This failure is expected, so nobody is told.
   starting.catch(() => undefined);
   const system = await Promise.race([starting, stopped]);
   if (system) {
@@ -140,7 +143,7 @@ async function run(flags: Flags): Promise<void> {
   }
   printLine('stopping …');
   await start.stop();
-  await starting.catch(() => undefined); // a server that was just starting is stopped by now
+  await starting.catch(() => undefined); // any server that was starting is stopped by now
   await lock.release();
 }
 

@@ -1,4 +1,7 @@
-/** Finds redis-server and nats-server, and installs them where no question needs an answer. */
+/**
+ * Finds redis-server and nats-server, and installs them if nobody has to answer a question for
+ * that.
+ */
 import { spawnSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { findServer, type ServerKind } from './servers.ts';
@@ -6,7 +9,7 @@ import { findServer, type ServerKind } from './servers.ts';
 type ServerBinaries = { redis: string; nats: string };
 type Host = { path: string; redisServerBin?: string | undefined; natsServerBin?: string | undefined };
 
-/** Commands for a person to type when nothing can be installed for them. */
+/** Commands that a person can type when this program cannot install the servers. */
 const MANUAL_INSTALL = `Install them with one of
 
   Debian, Ubuntu   sudo apt-get update && sudo apt-get install -y redis-server nats-server
@@ -16,21 +19,28 @@ const MANUAL_INSTALL = `Install them with one of
                    docker run -d -p 4222:4222 nats -js
                    and set SLUICE_REDIS_URL=redis://127.0.0.1:6379 SLUICE_NATS_URL=nats://127.0.0.1:4222`;
 
-/** Debian's package of a program has the program's name. */
+/** Lists the servers that are missing. Debian's packages have the same names as the programs. */
 function missingServers(host: Host): ServerKind[] {
   const bins = { redis: host.redisServerBin, nats: host.natsServerBin };
   const kinds: ServerKind[] = ['redis-server', 'nats-server'];
   return kinds.filter((kind) => !findServer(kind, bins, host.path));
 }
 
-/** Another apt may be at work on a machine that has just started; a mirror may fail once. */
+/**
+ * Patience for apt: on a machine that has just started another apt may be at work, and a mirror may
+ * fail once.
+ */
 const PATIENT = ['-o', 'DPkg::Lock::Timeout=300', '-o', 'Acquire::Retries=3'];
-/** apt waits by itself for the lock of packages, not for that of lists. */
+/**
+ * Number of tries while another apt holds the lock of the package lists. apt itself waits only for
+ * the lock of the packages.
+ */
 const LOCK_TRIES = 20;
 const LOCK_PAUSE_MS = 15_000;
 
 /**
- * `[]` as root, `['sudo', '-n']` where sudo asks no password, undefined otherwise or without apt.
+ * Words before `apt-get`: none for root, `sudo -n` where sudo asks for no password.
+ * @returns undefined when the user may not install packages, and without apt
  */
 function aptPrefix(): string[] | undefined {
   if (!existsSync('/usr/bin/apt-get')) return undefined;
@@ -39,8 +49,8 @@ function aptPrefix(): string[] | undefined {
 }
 
 /**
- * Installs Debian packages, saying so.
- * @returns false when this machine has no apt, or the user may not, or apt failed
+ * Installs Debian packages, and tells the user so.
+ * @returns false when this machine has no apt, the user may not install, or apt failed
  */
 export function aptInstall(packages: readonly string[], say: (line: string) => void): boolean {
   const prefix = aptPrefix();
@@ -74,7 +84,7 @@ export function aptInstall(packages: readonly string[], say: (line: string) => v
 }
 
 /**
- * The paths of both servers, after installing what is missing.
+ * Returns the paths of both servers, after installing missing ones.
  * @throws Error with the commands to type when that is not possible
  */
 export function ensureServers(host: Host, say: (line: string) => void): ServerBinaries {

@@ -1,6 +1,6 @@
 /**
  * Real Redis and nats-server as children on free loopback ports, for `sluice dev` and the tests. A
- * child is ended by its own process id; its data is in the given folder.
+ * child keeps its data in the given folder, and is ended by its own process id.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
@@ -12,22 +12,22 @@ import { checkPortIsFree, PortError } from '../../lib/port-check.ts';
 export type ServerKind = 'redis-server' | 'nats-server';
 
 export type RunningServer = {
-  /** The program's path. */
+  /** Path of the program. */
   bin: string;
   url: string;
   port: number;
   pid: number;
   process: ChildProcess;
-  /** Resolves with what the child said last, once it has ended for any reason. */
+  /** Resolves with the child's last output, once the child has ended for any reason. */
   exited: Promise<string>;
-  /** SIGTERM, then SIGKILL after five seconds; resolves when the child has ended. */
+  /** Sends SIGTERM, and SIGKILL after five seconds. Resolves when the child has ended. */
   stop(): Promise<void>;
 };
 
-/** Debian puts nats-server into /usr/sbin, which is not on every user's PATH. */
+/** Further folders to search. Debian puts nats-server into /usr/sbin, which not every PATH has. */
 const EXTRA_FOLDERS = ['/usr/local/sbin', '/usr/sbin', '/usr/local/bin', '/opt/homebrew/bin'];
 
-/** The full path of the program, or undefined. REDIS_SERVER_BIN and NATS_SERVER_BIN come first. */
+/** Finds the full path of a program. REDIS_SERVER_BIN and NATS_SERVER_BIN come before the PATH. */
 export function findServer(
   kind: ServerKind,
   bins: { redis?: string; nats?: string },
@@ -42,14 +42,14 @@ export function findServer(
 }
 
 /**
- * Below the ports from which kernels choose for outgoing connections and for whoever asks for any
- * (32768 on Linux).
+ * Range of ports for servers. Kernels choose ports for outgoing connections, and for programs that
+ * ask for any port, above this range (from 32768 on Linux).
  */
 export const LASTING_PORTS = { from: 20_000, to: 32_000 } as const;
 
 /**
- * A TCP port of the loopback interface that was free a moment ago. No connection that begins
- * meanwhile has it as its own end; another server would have to draw the same one.
+ * Finds a TCP port of the loopback interface that is free at the moment. No outgoing connection can
+ * take the port afterwards; only a server that draws the same number can.
  */
 export async function freePort(): Promise<number> {
   const { from, to } = LASTING_PORTS;
@@ -64,7 +64,7 @@ export async function freePort(): Promise<number> {
   }
 }
 
-/** Redis with AOF on and no eviction, as production must have it. */
+/** Starts Redis with AOF and without eviction, as production must have it. */
 export async function startRedis(bin: string, dir: string, port?: number): Promise<RunningServer> {
   mkdirSync(dir, { recursive: true });
   const chosen = port ?? (await freePort());
@@ -87,12 +87,18 @@ export async function startRedis(bin: string, dir: string, port?: number): Promi
   return server;
 }
 
-/** nats-server with JetStream; the file holds only keys that 2.9 and the newest both know. */
+/**
+ * Starts nats-server with JetStream. Its file has only keys that both 2.9 and the newest version
+ * know.
+ */
 export function startNats(bin: string, dir: string, port?: number): Promise<RunningServer> {
   return startNatsWith(bin, { dir, port, lines: [] });
 }
 
-/** The same with further lines of configuration, such as those of a cluster. */
+/**
+ * Starts nats-server like {@link startNats}, with further lines of configuration, such as those of
+ * a cluster.
+ */
 export async function startNatsWith(
   bin: string,
   { dir, port, lines }: { dir: string; port?: number | undefined; lines: readonly string[] },
@@ -108,8 +114,9 @@ export async function startNatsWith(
 }
 
 /**
- * Ends the server when our end of pipe 3 closes, also when this process is killed: no orphan is
- * left behind. The server replaces the shell and keeps its process id.
+ * Shell script that runs a server, and ends it when this process's end of pipe 3 closes. The pipe
+ * also closes when this process is killed, so no server is left behind. The server replaces the
+ * shell and keeps its process id.
  */
 const UNTIL_PARENT_DIES = '(cat <&3 >/dev/null; kill -TERM $$ 2>/dev/null) & exec "$@" 3<&-';
 
@@ -120,7 +127,8 @@ function launch(
 ): RunningServer {
   const child = spawn('/bin/sh', ['-c', UNTIL_PARENT_DIES, 'sh', bin, ...args], {
     stdio: ['ignore', 'pipe', 'pipe', 'pipe'],
-    // Not in the terminal's process group: Ctrl-C ends it in its turn, after those that use it.
+    // The child leaves the terminal's process group, so Ctrl-C does not end it at once: it is
+    // stopped after the programs that use it.
     detached: true,
   });
   child.once('exit', () => (child.stdio[3] as Writable | null)?.destroy());
@@ -153,8 +161,8 @@ function launch(
 }
 
 /**
- * Resolves when the server answers correctly; rejects with its last output when it ends or 10 s
- * pass.
+ * Waits until the server answers correctly.
+ * @throws when the server ends, with its last output, or when 10 s have passed
  */
 async function ready(server: RunningServer, hello: string, good: (text: string) => boolean): Promise<void> {
   let ended: string | undefined;

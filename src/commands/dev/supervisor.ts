@@ -8,8 +8,8 @@ const READY_POLL_MS = 50;
 const STOP_MS_MAX = 35_000;
 
 /**
- * One child of `sluice dev`, started again whenever it dies after it was ready, until it is
- * stopped.
+ * A child of `sluice dev`. It is started again whenever it dies after it was ready, until `stop` is
+ * called.
  */
 export interface Child {
   stop(): Promise<void>;
@@ -20,8 +20,8 @@ type Say = (line: string) => void;
 type CommandOptions = { program: URL; env: NodeJS.ProcessEnv; readyUrl: string; say: Say };
 
 /**
- * Keeps a server alive on the port it first got.
- * @param start with a port: on that port
+ * Starts a server, and starts it again on the same port whenever it ends.
+ * @param start takes the port, or undefined for any free one
  */
 export async function superviseServer(
   name: string,
@@ -47,15 +47,16 @@ export async function superviseServer(
   const stop = async (): Promise<void> => {
     stopping = true;
     await server.stop();
-    await watching; // it may have just started another one
+    await watching; // the watch may have just started a server
     await server.stop();
   };
   return { url, stop };
 }
 
 /**
- * Keeps one of our own commands alive as a child that leaves when we die (its IPC channel closes).
- * One that ends before it was ever ready is not started again.
+ * One of our own commands as a child, which is started again when it ends. The child leaves when
+ * this process dies, because its IPC channel closes. A child that ends before it was ever ready is
+ * not started again.
  */
 export class CommandChild implements Child {
   readonly #name: string;
@@ -71,8 +72,8 @@ export class CommandChild implements Child {
   }
 
   /**
-   * Resolves when `readyUrl` says so.
-   * @throws when the command has ended, or time is up
+   * Waits until `readyUrl` answers that the command is ready.
+   * @throws when the command has ended, or after `msMax`
    */
   async ready(msMax: number): Promise<void> {
     for (const until = Date.now() + msMax; Date.now() < until; await pause(READY_POLL_MS)) {

@@ -18,7 +18,7 @@ import { type Child, CommandChild, superviseServer } from './supervisor.ts';
 
 const READY_MS_MAX = 30_000;
 const FIRST_ID = '1';
-/** No quota, no filters: what one sends is what one finds. */
+/** The demo project has no quota and no filters, so that everything one sends is stored. */
 const DEMO: NewProject = { plan: 'Platform', overage: false, filters: [], allowedOrigins: [] };
 
 type DevOptions = {
@@ -28,7 +28,7 @@ type DevOptions = {
   adminHost: string;
   workers: number;
   dataDir: string;
-  /** Given URLs: nothing is started for them. */
+  /** URL of a server that runs already; undefined: one is started. */
   redisUrl: string | undefined;
   natsUrl: string | undefined;
   natsCredsFile: string | undefined;
@@ -37,7 +37,7 @@ type DevOptions = {
   replicas: number;
   streamMaxBytes: number;
   publicUrl: string | undefined;
-  /** Undefined: a folder in the data folder. */
+  /** The sinks; undefined: an ndjson sink in the data folder. */
   sinks: readonly SinkSetting[] | undefined;
 };
 
@@ -47,7 +47,7 @@ export type DevFile = {
   adminUrl: string;
   redisUrl: string;
   natsUrl: string;
-  /** Absent where SLUICE_SINK names no folder. */
+  /** Folder of the ndjson sink; absent when SLUICE_SINK has no ndjson sink. */
   sinkDir?: string;
   project: { id: string; key: string; dsn: string };
   pid: number;
@@ -61,7 +61,7 @@ export class DevStart {
   readonly #options: DevOptions;
   readonly #log: Log;
   readonly #say: Say;
-  /** In the order of their start; stopped the other way round. */
+  /** Children in the order of their start. They are stopped in the opposite order. */
   readonly #children: Child[] = [];
   #stopping: Promise<void> | undefined;
 
@@ -71,7 +71,10 @@ export class DevStart {
     this.#say = say;
   }
 
-  /** @throws when a part does not start; what had started is then stopped */
+  /**
+   * Starts all parts.
+   * @throws when a part does not start; the parts that had started are stopped first
+   */
   async start(): Promise<DevSystem> {
     try {
       return await this.#start();
@@ -86,13 +89,18 @@ export class DevStart {
     return this.#stopping;
   }
 
-  /** One after the other, so that what is accepted is processed before the servers end. */
+  /**
+   * Stops the children one after the other, so that accepted items are processed before the servers
+   * end.
+   */
   async #stop(): Promise<void> {
     rmSync(this.#devJson, { force: true });
     for (const child of this.#children.toReversed()) await child.stop();
   }
 
-  /** A child that starts after the stop was requested ends at once. */
+  /**
+   * Keeps a child, so that `stop` ends it. If a stop was requested already, the child ends at once.
+   */
   async #keep(child: Child): Promise<void> {
     if (this.#stopping) await child.stop();
     else this.#children.push(child);
@@ -185,7 +193,7 @@ export class DevStart {
     await Promise.all(children.map((child) => child.ready(READY_MS_MAX)));
   }
 
-  /** URL of a child, which listens on SLUICE_ADMIN_HOST too. */
+  /** URL of a child's admin port, which listens on SLUICE_ADMIN_HOST. */
   #adminUrl(port: number): string {
     return urlOf(this.#options.adminHost, port);
   }
@@ -212,18 +220,20 @@ export class DevStart {
   }
 }
 
-/** The URL of this machine at which a program answers that listens on `host`. */
+/** Makes the URL at which this machine reaches a program that listens on `host`. */
 function urlOf(host: string, port: number): string {
-  // Not localhost: clients try ::1 for it first, where nothing listens.
+  // 127.0.0.1 and not localhost, for which clients first try ::1, where nothing listens.
   if (host === '0.0.0.0') return `http://127.0.0.1:${port}`;
   if (host === '::') return `http://localhost:${port}`;
   return `http://${host.includes(':') ? `[${host}]` : host}:${port}`;
 }
 
-/** Files that `dev` keeps in its data folder; others there are not its own. */
+/** Files that `dev` keeps in its data folder. Other files in the folder belong to somebody else. */
 export const DATA = ['demo-project', 'dev.json', 'dev.json.tmp', 'nats', 'redis', 'sink'] as const;
 
-/** The demo project of a data folder: the same one at every start, made at the first. */
+/**
+ * Returns the demo project of a data folder: created at the first start, found again at later ones.
+ */
 async function demoProject(link: NatsLink, dataDir: string): Promise<Project> {
   const store = await ProjectStore.open(link);
   const file = join(dataDir, 'demo-project');

@@ -1,21 +1,21 @@
-/** A row of doctor's table (checks.ts), and how it becomes a finding. */
+/** The type of a row in doctor's table (checks.ts), and the finding that is made of it. */
 import { reasonOf } from '../../management/failure.ts';
 
 /** One finding of `sluice doctor`. */
 export type Finding = {
   state: 'ok' | 'warn' | 'fail';
-  /** The thing that was looked at. */
+  /** The checked thing. */
   what: string;
-  /** The state that it was found in. */
+  /** The state of the checked thing. */
   found: string;
-  /** How to fix it; absent when nothing is wrong. */
+  /** Advice how to fix it; absent when nothing is wrong. */
   fix?: string;
 };
 
 export type Check = {
   what: string;
   found: string;
-  /** Whether something is wrong. A text is told in place of `found`. */
+  /** Whether the check fails. A text means yes, and is shown in place of `found`. */
   fail?: string | boolean;
   warn?: string | boolean | undefined;
   fix?: string;
@@ -27,7 +27,9 @@ export function findingOf({ what, found, fail, warn, fix = '' }: Check): Finding
   return { state: fail ? 'fail' : 'warn', what, found: wrong === true ? found : wrong, fix };
 }
 
-/** Checks of an answer; when there is none, one that tells the reason. */
+/**
+ * Returns the checks that `ask` makes. If `ask` throws, returns one check that tells the reason.
+ */
 export async function asking(
   { what, fix, state = 'fail' }: { what: string; fix: string; state?: 'warn' | 'fail' },
   ask: () => Check[] | Promise<Check[]>,

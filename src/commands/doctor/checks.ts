@@ -1,5 +1,5 @@
 /**
- * The table of `sluice doctor`: of whom what is asked, what is found, what of it is wrong, and how
+ * The table of `sluice doctor`. A row tells what is checked, what was found, what is wrong, and how
  * to fix it.
  */
 import { accessSync, constants, statSync } from 'node:fs';
@@ -28,14 +28,14 @@ import {
   readNumber,
 } from './questions.ts';
 
-/** A worker keeps a socket and at most a spool file per request. */
+/** Open files that a worker needs. It keeps a socket and at most one spool file per request. */
 const FILES_MIN = 2 * REQUESTS_IN_FLIGHT_MAX;
 const FILES_FAIL = 4_096;
 const BACKLOG_MIN = 1_024;
 const CLOCK_WARN_MS = 1_000;
 const CLOCK_FAIL_MS = 10_000;
 const ROUND_TRIP_WARN_MS = 10;
-/** Versions that the documents ask for and the tests run on. */
+/** Oldest versions that the documents allow and the tests run on. */
 const REDIS_MAJOR_MIN = 7;
 const NATS_2_MINOR_MIN = 9;
 const PAYLOAD_BYTES_MIN = 1024 * 1024;
@@ -43,7 +43,7 @@ const FULL_SHARE = 0.8;
 
 const UNREAD = 'not readable here, not checked';
 const RUN_SETUP = 'Run sluice setup.';
-/** Remedies of full streams by name; a stream that is not named here holds frames. */
+/** Fixes for full streams, by stream name. A stream without a row here holds frames. */
 const FULL_FIX: Readonly<Record<string, string>> = {
   [DEAD_LETTERS_STREAM]:
     'The oldest make room for new ones. See sluice dead-letters list; replay or purge them, ' +
@@ -62,7 +62,7 @@ const RESTORE =
 
 export const milliseconds = (ms: number): string => `${ms.toFixed(2)} ms`;
 
-/** `aheadMs`: how far the clock is ahead of ours. */
+/** Checks a clock. `aheadMs` is how far that clock is ahead of this machine's. */
 export function clock(what: string, aheadMs: number): Check {
   const apartMs = Math.abs(aheadMs);
   return {
@@ -146,7 +146,7 @@ export function ndjson(folder: string): Promise<Check[]> {
   });
 }
 
-/** The limiter and the quota need noeviction and AOF. */
+/** Checks a server of Redis. The limiter and the quota need noeviction and AOF. */
 export function redis(access: RedisServer, { clustered }: { clustered: boolean }): Promise<Check[]> {
   const what = `Redis ${withoutPassword(access.urls[0])}`;
   return asking({ what, fix: 'Start it, or set SLUICE_REDIS_URL.' }, async () => {
@@ -218,7 +218,7 @@ export function redis(access: RedisServer, { clustered }: { clustered: boolean }
   });
 }
 
-/** Checks of NATS that do not need JetStream. */
+/** Checks NATS as far as JetStream is not needed. */
 export function nats(connect: () => Promise<NatsLink>): Promise<Check[]> {
   const what = 'NATS';
   return asking({ what, fix: 'Start it with JetStream (-js), or set SLUICE_NATS_URL.' }, async () => {
@@ -278,7 +278,10 @@ export function natsClock(link: NatsLink): Promise<Check[]> {
   ]);
 }
 
-/** Nothing where all copies are current. */
+/**
+ * Checks the replicas of a stream.
+ * @returns nothing when all replicas are current
+ */
 function replicasOf(what: string, info: StreamInfo): Check[] {
   const [current, wanted] = [currentReplicas(info), info.config.num_replicas];
   if (current >= wanted) return [];
@@ -296,7 +299,10 @@ function replicasOf(what: string, info: StreamInfo): Check[] {
   ];
 }
 
-/** Nothing without a cluster. */
+/**
+ * Checks that the leaders of the streams are spread over the servers of a cluster.
+ * @returns nothing when there is no cluster
+ */
 export function leaders(link: NatsLink, streams: readonly WantedStream[]): Promise<Check[]> {
   const what = 'leaders of streams';
   return asking({ what, fix: RUN_SETUP, state: 'warn' }, async () => {
@@ -343,7 +349,8 @@ export function stream(link: NatsLink, { config }: WantedStream): Promise<Check[
       {
         what,
         found,
-        // It refuses frames. A setup that was killed may leave it so.
+        // A stream whose messages must be smaller than a frame refuses frames. A killed setup may
+        // leave a stream in that state.
         fail: Number(size) > 0 && Number(size) < FRAME_BYTES_MAX && differs,
         warn: differs,
         fix: `${RUN_SETUP} Or correct the setting that differs.`,

@@ -1,4 +1,4 @@
-/** Doctor's table for the clickhouse sink (docs/sinks.md). */
+/** Checks of `sluice doctor` for the clickhouse sink (docs/sinks.md). */
 
 import { withoutPassword } from '../../management/connections.ts';
 import { inspectClickHouse } from '../../sink/clickhouse/inspect.ts';
@@ -8,7 +8,10 @@ import { clock, milliseconds } from './checks.ts';
 
 const ROUND_TRIP_WARN_MS = 50;
 const FREE_SHARE_WARN = 0.1;
-/** Half of what ClickHouse delays inserts from (parts_to_delay_insert). */
+/**
+ * Parts in a partition: half of the number at which ClickHouse delays inserts
+ * (parts_to_delay_insert).
+ */
 const PARTS_WARN = 500;
 
 export function clickhouse(url: string): Promise<Check[]> {

@@ -11,7 +11,7 @@ import { clickhouse } from './clickhouse.ts';
 import { postgres } from './postgres.ts';
 import { s3 } from './s3.ts';
 
-/** Asked one after the other: there may be hundreds of streams. */
+/** Checks NATS. The streams are asked about one after the other, because there may be hundreds. */
 async function natsChecks(session: Session): Promise<Check[]> {
   const link = await session.connections.nats().catch(() => undefined);
   const server = await checks.nats(() => session.connections.nats());
@@ -44,8 +44,8 @@ function sinkChecks(sink: SinkSetting): Promise<Check[]> {
 }
 
 /**
- * Settings with which ingest alone does not start: warnings, because other programs do not need
- * them.
+ * Checks settings without which only ingest does not start. Faults in them are warnings, because
+ * other programs do not need these settings.
  */
 function ingestSettings(): Check[] {
   try {
@@ -92,7 +92,7 @@ async function examine(): Promise<Check[]> {
   }
 }
 
-/** Exit status 1 when anything failed; warnings do not count. */
+/** Prints the findings. The exit status is 1 when a check failed; warnings do not change it. */
 async function run(flags: { json?: boolean }): Promise<void> {
   const findings = (await examine()).map(findingOf);
   const failed = findings.filter(({ state }) => state === 'fail').length;

@@ -1,4 +1,4 @@
-/** Doctor's table for the postgres sink (docs/sinks.md). */
+/** Checks of `sluice doctor` for the postgres sink (docs/sinks.md). */
 
 import { withoutPassword } from '../../management/connections.ts';
 import { asking, type Check } from './check.ts';
@@ -6,7 +6,7 @@ import { clock, milliseconds } from './checks.ts';
 import { askPostgres } from './questions.ts';
 
 const ROUND_TRIP_WARN_MS = 20;
-/** 12: the first whose ATTACH PARTITION waits for no reader. */
+/** Oldest version that is allowed. Since PostgreSQL 12, ATTACH PARTITION waits for no reader. */
 const VERSION_MIN = 120_000;
 
 export function postgres(url: string): Promise<Check[]> {

@@ -1,4 +1,6 @@
-/** The questions of doctor's table that take more than a line. None changes anything. */
+/**
+ * Questions of doctor's checks that take more than a line. No question changes anything that stays.
+ */
 import { mkdtempSync, readFileSync, rmSync, statfsSync } from 'node:fs';
 import { join } from 'node:path';
 import { withRedis } from '../../ingest/limit/redis-client.ts';
@@ -8,12 +10,19 @@ import { Database } from '../../sink/postgres/database.ts';
 import { PARTITIONED, SCHEMA_VERSION, schemaVersion } from '../../sink/postgres/schema.ts';
 import type { NatsLink } from '../../stream/nats.ts';
 
-/** `roundTripMs`: the median. `aheadMs`: of another clock, how far it is ahead of ours. */
+/**
+ * `roundTripMs` is the median of the round trips; `aheadMs` is how far another clock is ahead of
+ * this machine's.
+ */
 type Times = { roundTripMs: number; aheadMs: number };
 
 const ROUND_TRIPS = 21;
 
-/** Asks for the Unix milliseconds of another clock; the quickest answer is the most exact one. */
+/**
+ * Asks another clock for its time ROUND_TRIPS times. The quickest answer gives the most exact
+ * difference between the clocks.
+ * @param clockMs reads the other clock, Unix milliseconds
+ */
 async function timesOf(clockMs: () => Promise<number>): Promise<Times> {
   const trips: Times[] = [];
   for (let n = 0; n < ROUND_TRIPS; n++) {
@@ -35,29 +44,33 @@ function readText(file: string): string | undefined {
   }
 }
 
-/** Undefined where this system does not have the file. */
+/** Reads a number from a file; undefined when this system does not have the file. */
 export function readNumber(file: string): number | undefined {
   const text = readText(file);
   return text === undefined ? undefined : Number(text);
 }
 
-/** Files that a process may have open; undefined where this system does not say it. */
+/** Number of files that a process may have open; undefined when this system does not tell it. */
 export function openFilesMax(): number | undefined {
   const soft = /^Max open files\s+(\S+)/m.exec(readText('/proc/self/limits') ?? '')?.[1];
   return soft === 'unlimited' ? Number.POSITIVE_INFINITY : soft ? Number(soft) : undefined;
 }
 
-/** Tries what a worker does, a new file in the folder. @throws when it cannot */
+/**
+ * Tries whether a worker could write into the folder: makes a folder in it, and removes that again.
+ * @returns the free bytes of the volume
+ * @throws when the folder cannot be written to
+ */
 export function freeBytes(folder: string): number {
   rmSync(mkdtempSync(join(folder, 'sluice-doctor-')), { recursive: true });
   const { bavail, bsize } = statfsSync(folder);
   return bavail * bsize;
 }
 
-/** One server of Redis. */
+/** Parameters for a connection to one server of Redis. */
 export type RedisServer = Parameters<typeof withRedis>[0];
 
-/** `info`: the value of a field of INFO. */
+/** Asks a server of Redis. `info` of the result returns the value of an INFO field by its name. */
 export const askRedis = (access: RedisServer) =>
   withRedis(access, async (client) => {
     const text = await client.info();
@@ -69,8 +82,7 @@ export const askRedis = (access: RedisServer) =>
     return { info, ...times };
   });
 
-/** No project has this id, so no count has this key. */
-/** Milliseconds that NATS's clock is ahead of ours. */
+/** Returns how many milliseconds NATS's clock is ahead of this machine's. */
 export async function natsClockAheadMs(link: NatsLink): Promise<number> {
   const sentAt = Date.now();
   const nats = await brokerNow(link);
@@ -82,7 +94,7 @@ const POSTGRES = `SELECT current_setting('server_version') AS version,
   pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on' AS "readOnly", current_user AS role`;
 type Postgres = { version: string; number: number; encoding: string; readOnly: boolean; role: string };
 
-/** The sink writes, reads and deletes rows of these tables; into the others it only inserts. */
+/** Tables whose rows the sink writes, reads and deletes. Into the other tables it only inserts. */
 const KEPT = ['seen_frames', 'seen_items', 'tally'];
 const WANTED_RIGHTS = [
   ...KEPT.flatMap((name) => ['SELECT', 'INSERT', 'UPDATE', 'DELETE'].map((right) => [name, right])),
@@ -90,8 +102,8 @@ const WANTED_RIGHTS = [
   ['migrations', 'SELECT'],
 ];
 /**
- * Rights that the sink will need and the role lacks. Partitions of a new day are attached, which is
- * an owner's right.
+ * Query for rights that the sink needs and the role lacks. The sink attaches a partition for each
+ * new day, so the role must own the tables.
  */
 const MISSING_RIGHTS = `WITH namespace AS (SELECT to_regnamespace('sluice')::oid AS oid),
 tables AS (
@@ -105,7 +117,7 @@ FROM unnest($1::text[], $2::text[]) AS wanted (name, privilege) JOIN tables ON r
 WHERE NOT has_table_privilege(oid, wanted.privilege)
 UNION ALL SELECT 5, 'owner of sluice.' || relname FROM tables
 WHERE relname = ANY($3::text[]) AND NOT pg_has_role(relowner, 'USAGE') ORDER BY part, missing`;
-/** Without them the applied migrations cannot be read. */
+/** Rights without which the applied migrations cannot be read. */
 const READING = ['USAGE on the schema sluice', 'SELECT on sluice.migrations'];
 
 /** @throws UnavailableError when the database cannot be asked */

@@ -1,4 +1,4 @@
-/** Doctor's table for the s3 sink (docs/sinks.md). */
+/** Checks of `sluice doctor` for the s3 sink (docs/sinks.md). */
 import { withoutPassword } from '../../management/connections.ts';
 import { parseAddress, type S3Setting } from '../../sink/s3/address.ts';
 import { Bucket } from '../../sink/s3/bucket.ts';
@@ -12,7 +12,7 @@ export function s3(setting: S3Setting): Promise<Check[]> {
   return asking({ what, fix: 'Correct SLUICE_SINK, or the credentials.' }, async () => {
     const address = parseAddress(setting);
     const sentAt = performance.now();
-    const clockMs = await new Bucket(address).date(address.prefix); // in seconds, where it says
+    const clockMs = await new Bucket(address).date(address.prefix); // to the second
     const roundTripMs = performance.now() - sentAt;
     const askedAtMs = Date.now() - roundTripMs / 2;
     return [

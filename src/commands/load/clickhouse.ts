@@ -1,4 +1,4 @@
-/** Reads what the clickhouse sink has stored. */
+/** Reader of the items that the clickhouse sink has stored. */
 import { Server } from '../../sink/clickhouse/server.ts';
 import type { TableName } from '../../sink/clickhouse/tables.ts';
 import type { StoredReader } from '../../sink/sink.ts';
@@ -6,13 +6,19 @@ import type { StoredReader } from '../../sink/sink.ts';
 type Row = { project_id: string; event_id: string; item_index: number; copies: number | string };
 
 const ITEM = 'project_id, event_id, item_index';
-/** Rows with one row key are one row: a merge has not come to all of them yet. */
+/**
+ * Makes the query that counts the copies of each item. Rows with the same row key are one copy:
+ * ClickHouse has not merged all of them yet.
+ */
 const itemsOf = (table: TableName, element?: string): string => `
 SELECT ${ITEM}, uniqExact(row_key) AS copies FROM $db.${table}
 WHERE day >= toDate(fromUnixTimestamp64Milli({since:Int64}, 'UTC'))
   AND received_at >= fromUnixTimestamp64Milli({since:Int64}, 'UTC')
 GROUP BY ${ITEM}${element ? `, ${element}` : ''}`;
-/** A container of logs or spans is one item and has a row for each element. */
+/**
+ * Makes the query for a table of logs or spans. A container of them is one item, but has a row for
+ * each element.
+ */
 const elementsOf = (table: TableName, element: string): string =>
   `SELECT ${ITEM}, max(copies) AS copies FROM (${itemsOf(table, element)}) GROUP BY ${ITEM}`;
 const STORED = [
@@ -23,13 +29,13 @@ const STORED = [
   elementsOf('logs', 'log_index'),
   elementsOf('spans', 'span_index'),
 ];
-/** Clocks differ by less. */
+/** Allowance for the difference between two clocks, which is smaller. */
 const CLOCKS_MS = 300_000;
 
 /** @throws SinkSettingError */
 export function readClickHouseStored(url: string): StoredReader {
   const server = new Server(url);
-  // Earlier months do not grow any more, and may be large.
+  // Earlier months are not read: they no longer grow, and may be large.
   const month = new Date(Date.now() - CLOCKS_MS).toISOString().slice(0, 'YYYY-MM'.length);
   return {
     tally: async () => {

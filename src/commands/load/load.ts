@@ -1,4 +1,7 @@
-/** `sluice load`: the load tester of bench/load, with what it needs of this program. */
+/**
+ * `sluice load`: starts the load tester of bench/load, with the parts of this program that it
+ * needs.
+ */
 import { Command } from 'commander';
 import { loadConfig, setting } from '../../config.ts';
 import { firstToken } from '../../management/api/tokens.ts';
@@ -6,7 +9,7 @@ import type { StoredReader } from '../../sink/sink.ts';
 import { findDev } from '../session.ts';
 import { openStored } from './stored.ts';
 
-/** As bench/load/main.ts declares it. */
+/** Parts of this program that the load tester needs; bench/load/main.ts declares the same type. */
 export type Surroundings = {
   defaults: { dsn?: string; admin?: string; sink?: string };
   token: string | undefined;
@@ -14,7 +17,7 @@ export type Surroundings = {
 };
 type LoadTester = { loadMain(args: string[], surroundings: Surroundings): Promise<number> };
 
-/** The build puts bench/load beside this program's own folders. */
+/** URL of the load tester, which the build puts beside this program's own folders. */
 const LOAD_TESTER = new URL('../../bench/load/main.js', import.meta.url).href;
 
 export function surroundings(args: readonly string[]): Surroundings {
@@ -25,19 +28,23 @@ export function surroundings(args: readonly string[]): Surroundings {
       ...(dev && { dsn: dev.project.dsn, admin: dev.adminUrl }),
       ...(sink !== undefined && { sink }),
     },
-    // Several may be set, for a change of tokens; any of them will do.
+    // While tokens are being changed, the setting may have several; any of them will do.
     token: firstToken(setting('SLUICE_ADMIN_TOKEN')?.split(',') ?? []),
     openSink: openStored,
   };
 }
 
-/** `--data-dir`, as `sluice dev` has it. */
+/**
+ * Finds the value of `--data-dir` in the arguments. The flag is the same as that of `sluice dev`.
+ */
 function dataDirIn(args: readonly string[]): string | undefined {
   const at = args.findIndex((arg) => /^--data-dir(=|$)/.test(arg));
   return at < 0 ? undefined : (args[at]?.split('=')[1] ?? args[at + 1]);
 }
 
-/** It has a command line of its own, which `npm run bench -- load` shares. */
+/**
+ * Makes the command. The load tester parses its own command line, as in `npm run bench -- load`.
+ */
 export function loadCommand(): Command {
   return new Command('load')
     .description('load test: sends envelopes at intended rates, and tells what became of each')

@@ -1,4 +1,4 @@
-/** Reads what the s3 sink has stored. */
+/** Reader of the items that the s3 sink has stored. */
 import { KeyTable } from '../../sink/key-table.ts';
 import { scanLines } from '../../sink/ndjson/stored.ts';
 import { parseAddress, type S3Setting } from '../../sink/s3/address.ts';
@@ -8,7 +8,8 @@ import { hourFolder, hourOf, readKey } from '../../sink/s3/keys.ts';
 import type { StoredReader } from '../../sink/sink.ts';
 
 /**
- * Reads each object once: it never changes. Lines with one row key are one.
+ * Makes the reader. It reads each object only once, because objects never change. Lines with the
+ * same row key count as one.
  * @throws SinkSettingError
  */
 export function readS3Stored(setting: S3Setting): StoredReader {
@@ -17,7 +18,10 @@ export function readS3Stored(setting: S3Setting): StoredReader {
   const read = new Set<string>();
   const keys = new KeyTable(() => 0);
 
-  /** A record is in the folder of the hour in which it was received; clocks may be ahead. */
+  /**
+   * Lists the folders of all hours since `since`. A record is in the folder of the hour in which it
+   * was received. The next hour is among them, because other clocks may be ahead.
+   */
   async function foldersFrom(since: Date): Promise<string[]> {
     const first = hourOf(since.getTime());
     const hours = Array.from({ length: hourOf(Date.now()) + 2 - first }, (_, n) => first + n);

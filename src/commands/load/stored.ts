@@ -1,10 +1,12 @@
-/** Readers of sinks for `sluice load --verify`, one for each kind of sink. */
+/** Readers for `sluice load --verify`, one for each kind of sink. */
 import { type SinkSetting, sinksIn } from '../../config.ts';
 import type { StoredReader } from '../../sink/sink.ts';
 import { SinkSettingError } from '../../sink/unavailable.ts';
 import { UsageError } from '../session.ts';
 
-/** Only the kind that is wanted is loaded, so that the command starts fast. */
+/**
+ * Loads the reader of one kind of sink. The others are not loaded, so that the command starts fast.
+ */
 async function readerOf(sink: SinkSetting): Promise<StoredReader> {
   switch (sink.kind) {
     case 'ndjson':

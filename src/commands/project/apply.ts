@@ -20,9 +20,12 @@ import {
   projectFileText,
 } from './project-file.ts';
 
-/** Writes under way at once: a thousand take seconds, and the broker serves others too. */
+/**
+ * Number of writes at the same time. A thousand writes take seconds, and the broker has other
+ * clients, too.
+ */
 const WRITES_AT_ONCE = 32;
-/** Each waits three seconds for requests that are under way. */
+/** Number of removals at the same time. Each waits three seconds for requests under way. */
 const REMOVALS_AT_ONCE = 250;
 
 type ApplyFlags = ApiFlags & {
@@ -34,7 +37,7 @@ type ApplyFlags = ApiFlags & {
   json?: boolean;
 };
 
-/** Changes that were made, in the words of `--json`. */
+/** Changes that were made, as `--json` prints them. */
 type Outcome = {
   created: ProjectJson[];
   changed: { id: string; fields: object }[];
@@ -62,7 +65,9 @@ const fieldsJson = (fields: Changes['changed'][number]['fields']): object =>
 
 type Step = { id: string; run(outcome: Outcome): Promise<void> };
 
-/** Takes the steps, several at once. Begins none after one has failed. */
+/**
+ * Takes the steps, `atOnce` of them at the same time. After one has failed, no further one begins.
+ */
 async function takeSteps(steps: readonly Step[], atOnce: number, outcome: Outcome): Promise<void> {
   const waiting = [...steps].reverse();
   const takeNext = async (): Promise<void> => {
@@ -118,7 +123,10 @@ const plannedJson = ({ created, changed, removed, unchanged }: Changes): object 
   unchanged,
 });
 
-/** @throws CommandError naming what failed, when not all is done */
+/**
+ * Prints the outcome.
+ * @throws CommandError naming each failure, when there is any
+ */
 function report(outcome: Outcome, { json }: ApplyFlags): void {
   const { failed, notTried } = outcome;
   if (json) printJson(outcome);

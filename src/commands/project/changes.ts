@@ -1,4 +1,4 @@
-/** Changes that applying a file makes in the registry, and their text. Pure. */
+/** Changes that `apply` makes in the registry, and the text that shows them. Pure. */
 import { differences, wantedRecord } from '../../management/project-json.ts';
 import { fingerprint, withoutKeys } from '../../projects/audit-change.ts';
 import type { StoredProject } from '../../projects/names.ts';
@@ -6,7 +6,7 @@ import { keysOf, type Project, validUntil } from '../../projects/project.ts';
 import type { FileProject } from './project-file.ts';
 
 export type FieldChange = { field: string; from: unknown; to: unknown };
-/** `revision` is that of the record which changes. */
+/** Change of a project. `revision` is the present revision of its record. */
 export type ProjectChange = { project: FileProject; fields: FieldChange[]; revision: number };
 export type Changes = {
   created: FileProject[];
@@ -16,8 +16,9 @@ export type Changes = {
 };
 
 /**
- * As it is printed. A record says nothing of itself while it is enabled. A difference reaches the
- * logs of build servers, so its keys are fingerprints.
+ * Returns a field's value as it is printed. A record has no `enabled` while it is enabled, so the
+ * value is filled in. The printed changes reach the logs of build servers, so keys are shown as
+ * fingerprints.
  */
 const fieldOf = (record: Project, field: keyof Project): unknown => {
   if (field === 'enabled') return record.enabled !== false;
@@ -33,7 +34,10 @@ function fieldChanges(before: Project, declared: FileProject, now: number): Fiel
   }));
 }
 
-/** @param of `now`: Unix ms */
+/**
+ * Compares the projects of a file with the present ones.
+ * @param of `now`: Unix ms
+ */
 export function changesBetween(
   present: readonly StoredProject[],
   declared: readonly FileProject[],
@@ -53,11 +57,11 @@ export function changesBetween(
   return changes;
 }
 
-/** More than this share of the projects is not removed without a second word. */
+/** Largest share of the projects that `--prune` removes without `--force`. */
 const PRUNED_SHARE_MAX = 0.1;
 
 /**
- * Why a file looks older than the registry, or is not all of it, a sentence for each reason.
+ * Returns reasons to think that a file is older than the registry or incomplete, one sentence each.
  * @param now Unix ms
  */
 export function doubtsOf(
@@ -84,8 +88,9 @@ export function doubtsOf(
 }
 
 /**
- * Names of the file that another project holds now, one sentence for each. A name moves between
- * projects in two steps, so that no crash between two writes leaves it with the wrong one.
+ * Returns a sentence for each name of the file that another project has now. To give a name to
+ * another project takes two runs of `apply`. So a crash between two writes cannot leave the name
+ * with the wrong project.
  */
 export function heldNames(present: readonly StoredProject[], declared: readonly FileProject[]): string[] {
   const owners = new Map<string, Project>();
@@ -107,7 +112,7 @@ export const isNothing = ({ created, changed, removed }: Changes): boolean =>
 
 const shown = (value: unknown): string => (value === undefined ? 'none' : JSON.stringify(value));
 
-/** A line for each project, and for each field that changes. */
+/** Makes a line for each project, and for each field that changes. */
 export function changesText({ created, changed, removed, unchanged }: Changes): string {
   return [
     ...created.map((project) => {

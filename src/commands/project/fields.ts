@@ -1,4 +1,4 @@
-/** A project's fields as flags of a command line, and a project as it is printed. */
+/** A project's fields as flags of a command line, and a project's text as commands print it. */
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { originPatternProblem } from '../../ingest/filter/inbound.ts';
 import { FILTER_NAMES, type FilterName } from '../../lib/filter-names.ts';
@@ -19,8 +19,8 @@ import { record } from '../print.ts';
 import { UsageError } from '../session.ts';
 
 /**
- * A flag that was not given is absent. (Commander turns a null into an empty string, so `none`
- * stays a word.)
+ * Flags of a project. A flag that was not given is absent. `none` stays a word, because commander
+ * turns null into an empty string.
  */
 export type ProjectFlags = {
   alias?: string;
@@ -106,7 +106,8 @@ function parseOrigins(text: string, before: string[] | undefined): string[] {
 type CategoryLimits = NonNullable<ProjectChanges['rateLimits']>;
 
 /**
- * Limits by category, from the words of `--rate-limit-for`, such as `errors 100 replays none`.
+ * Parses the words of `--rate-limit-for`, such as `errors 100 replays none`, into limits by
+ * category.
  * @throws UsageError
  */
 function categoryLimits(words: readonly string[]): CategoryLimits {
@@ -166,7 +167,10 @@ const figureOf = (flag: number | 'none'): number | null => (flag === 'none' ? nu
 
 const unlessEmpty = <T>(list: T[]): T[] | null => (list.length > 0 ? list : null);
 
-/** Only the fields that the flags name; null clears a field. @throws UsageError */
+/**
+ * Makes the changes of the fields that the flags name; null clears a field.
+ * @throws UsageError
+ */
 export function changesOf(flags: ProjectFlags): ProjectChanges {
   return {
     ...(flags.alias !== undefined && { alias: flags.alias }),
@@ -204,13 +208,19 @@ export const quotaText = ({ quota, overage }: Pick<ProjectJson, 'quota' | 'overa
 
 const GUESSED = '(its host is a guess: set SLUICE_PUBLIC_URL to what clients reach)';
 
-/** The first valid key, how many there are beside it, and whether the project is enabled. */
+/**
+ * Makes the text of the first valid key, the number of further keys, and the word `disabled` for a
+ * disabled project.
+ */
 function keyText({ key = 'none is valid', keys, enabled }: ProjectJson): string {
   const more = keys.length > 1 ? ` (${keys.length - 1} more)` : '';
   return `${key}${more}${enabled ? '' : ', disabled'}`;
 }
 
-/** @param of `isGuessed`: nobody has said which host the DSN should name */
+/**
+ * Makes the text of a project.
+ * @param of `isGuessed`: no setting says which host the DSN should name
+ */
 export function projectText(
   project: ProjectJson,
   of: { planLimits: PlanLimits; isGuessed: boolean },

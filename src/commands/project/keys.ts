@@ -16,14 +16,16 @@ const UNITS_MS = { s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000, w: 7 * 86_4
 const DURATION = /^([1-9]\d{0,4})([smhdw])$/;
 const DATE = /^(\d{4}-\d\d-\d\d)(T\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d))?$/;
 
-/** @returns ms */
+/** @returns milliseconds */
 export function parseDuration(text: string): number {
   const [, count, unit] = DURATION.exec(text) ?? [];
   if (count === undefined) return refuse('It is a number and a unit: 90s, 30m, 12h, 30d or 4w.');
   return Number(count) * UNITS_MS[unit as keyof typeof UNITS_MS];
 }
 
-/** @returns Unix ms; NaN: it is no date, or one that no month has, as 2027-02-31 */
+/**
+ * @returns Unix ms; NaN for a text that is no date, and for a day that no month has, as 2027-02-31
+ */
 function parseDate(text: string): number {
   const [, day] = DATE.exec(text) ?? [];
   const midnight = Date.parse(`${day}T00:00Z`);
@@ -31,7 +33,10 @@ function parseDate(text: string): number {
   return isReal ? Date.parse(text) : Number.NaN;
 }
 
-/** A duration from now, or the moment at which a date (UTC) begins. @returns RFC 3339 */
+/**
+ * Parses a future time: a duration from now, a date (its midnight in UTC), or RFC 3339.
+ * @returns RFC 3339
+ */
 function parseExpiry(text: string): string {
   const now = systemClock.now();
   const at = DURATION.test(text) ? now + parseDuration(text) : parseDate(text);
@@ -39,7 +44,10 @@ function parseExpiry(text: string): string {
   return at > now ? new Date(at).toISOString() : refuse('It has passed already.');
 }
 
-/** A duration ago, or the moment at which a date (UTC) begins. @returns RFC 3339 */
+/**
+ * Parses a past time: a duration ago, a date (its midnight in UTC), or RFC 3339.
+ * @returns RFC 3339
+ */
 export function parsePast(text: string): string {
   const at = DURATION.test(text) ? systemClock.now() - parseDuration(text) : parseDate(text);
   if (Number.isNaN(at)) return refuse('It is a duration such as 2h, a date (2027-01-31), or RFC 3339.');

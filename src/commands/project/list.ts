@@ -1,4 +1,4 @@
-/** `sluice project list`: which projects, in which order, as a table of 80 columns. Pure. */
+/** `sluice project list`: chooses and sorts projects, and makes a table of 80 columns. Pure. */
 import { matchesText, type ProjectJson } from '../../management/project-json.ts';
 import { type PlanLimits, rateLimitOf } from '../../projects/project.ts';
 import { compareIds } from '../../projects/project-store.ts';
@@ -25,7 +25,9 @@ type Wanted = {
   planLimits: PlanLimits;
 };
 
-/** The projects that are wanted, those without a value last. */
+/**
+ * Chooses the wanted projects and sorts them. Projects without a value in the sort field come last.
+ */
 export function chosenOf(projects: readonly ProjectJson[], wanted: Wanted): ProjectJson[] {
   const { search = '', tag, state, sort, planLimits } = wanted;
   const chosen = projects.filter(

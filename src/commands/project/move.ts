@@ -1,4 +1,6 @@
-/** `sluice project move`: to another cell, with what was counted, while both serve. */
+/**
+ * `sluice project move`: moves a project and its counts to another cell, while both cells serve it.
+ */
 import { readFile } from 'node:fs/promises';
 import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -14,9 +16,9 @@ import { printJson, printLine } from '../print.ts';
 import { CommandError, type Session, UsageError, withSession } from '../session.ts';
 import { parseProjectId } from './fields.ts';
 
-/** Between two times that the cells are told of each other's counts. */
+/** Pause between two exchanges of the cells' counts. */
 const SHARE_MS = 250;
-/** Every connected worker has seen a change of the registry after this. */
+/** Time after which every connected worker has seen a change of the registry. */
 const REGISTRY_MS = 1_000;
 const MARGIN_MS = 2_000;
 
@@ -26,7 +28,7 @@ const tell = (sentence: string): void => {
 };
 
 /**
- * Settings of the cell that the project moves to, from the file that `--to` names.
+ * Reads the settings of the other cell from the file that `--to` names.
  * @throws UsageError, ConfigError
  */
 async function settingsIn(file: string): Promise<Config> {
@@ -45,7 +47,10 @@ function connectionsOf(config: Config, { log }: Session): Connections {
   return new Connections({ redisUrls, natsUrls, ...secrets, name: 'sluice command', role: 'cli', log });
 }
 
-/** Until `done` is; a cell that is away for a moment is asked again. */
+/**
+ * Exchanges the cells' counts again and again until `done` settles. If a cell does not answer, the
+ * next exchange tries again.
+ */
 async function shareUntil(move: ProjectMove, done: Promise<unknown>): Promise<void> {
   let isDone = false;
   let isAway = false;
@@ -66,7 +71,10 @@ async function shareUntil(move: ProjectMove, done: Promise<unknown>): Promise<vo
   await end;
 }
 
-/** @throws CommandError when standard input ends first */
+/**
+ * Waits for a line on standard input.
+ * @throws CommandError when standard input ends first
+ */
 async function nextLine(): Promise<void> {
   const lines = createInterface({ input: process.stdin });
   try {
@@ -92,7 +100,8 @@ async function run(session: Session, id: string, flags: { to: string; json?: boo
       await shareUntil(move, nextLine());
       await move.disableHere();
     }
-    // Requests that were let in before are counted by then, and their outcomes written.
+    // After this wait, requests that were let in before are counted, and their outcomes are
+    // written.
     await shareUntil(move, sleep(REGISTRY_MS + Math.max(ANSWER_MS_MAX, LEDGER_FLUSH_MS) + MARGIN_MS));
     const usage = Object.fromEntries([...(await move.carry())].sort());
     if (flags.json) printJson({ id: project.id, usage });

@@ -1,6 +1,6 @@
 /**
- * The file of `project apply` and `project export`: YAML, or JSON, which is YAML too, with a list
- * of records below `projects`. Its fields are those of the record's schema. Pure.
+ * The file of `project apply` and `project export`: YAML, or JSON, which is YAML, too. It has a
+ * list of records below `projects`, with the fields of the record's schema. Pure.
  */
 import { isMap, isScalar, isSeq, LineCounter, parseDocument, stringify, visit } from 'yaml';
 import { z } from 'zod';
@@ -10,18 +10,21 @@ import { harmless } from '../print.ts';
 
 const projectInFile = newProjectSchema.required({ id: true });
 /**
- * A project as the file declares it. It may leave out alias and keys: those of a project that
- * exists stay, those of a new one are minted. All other fields have a default.
+ * A project as the file declares it. The file may leave out alias and keys: an existing project
+ * then keeps its own, and a new project gets minted ones. All other fields have a default.
  */
 export type FileProject = z.output<typeof projectInFile>;
 const fileSchema = z.strictObject({ projects: z.array(z.record(z.string(), z.unknown())) });
 
-/** YAML takes them for numbers, which lose leading zeros and the digits of a long id. */
+/**
+ * Fields that are texts. YAML may read their values as numbers, which lose leading zeros and the
+ * digits of a long id.
+ */
 const TEXT_FIELDS: ReadonlySet<unknown> = new Set(['id', 'alias', 'name', 'tags', 'key', 'label']);
-/** `project show` prints it. It follows from key and alias. */
+/** Field that `project show` prints. It follows from key and alias, so it is ignored in a file. */
 const DERIVED = 'dsn';
 
-/** Why the file cannot be applied: a line for each fault. */
+/** Error of a file that cannot be applied. Its message has a line for each fault. */
 export class ProjectFileError extends Error {
   override name = 'ProjectFileError';
 }
@@ -34,7 +37,10 @@ class SourceText {
   readonly #lines = new LineCounter();
   readonly #document;
 
-  /** @throws ProjectFileError when the text is no YAML */
+  /**
+   * Parses the text, and restores the text fields that YAML took for numbers.
+   * @throws ProjectFileError when the text is no YAML
+   */
   constructor(text: string, name: string) {
     this.#name = name;
     this.#document = parseDocument(text, { lineCounter: this.#lines, prettyErrors: false });
@@ -50,7 +56,10 @@ class SourceText {
     });
   }
 
-  /** @throws ProjectFileError when it refers to itself too often */
+  /**
+   * Returns the document as plain values.
+   * @throws ProjectFileError when the aliases in the document expand too often
+   */
   value(): unknown {
     try {
       return this.#document.toJS();
@@ -59,7 +68,7 @@ class SourceText {
     }
   }
 
-  /** Line and sentence; a field that is not there is in its project's line. */
+  /** Makes the sentence of a fault, with its line. A missing field gets the line of its project. */
   fault({ path, text }: Fault): string {
     for (let length = path.length; length > 0; length--) {
       const parent = this.#document.getIn(path.slice(0, length - 1), true);
@@ -88,7 +97,10 @@ const faultsOf = (error: z.ZodError, path: Path): Fault[] =>
 const recordFaults = (project: FileProject): Fault[] =>
   recordProblems(project).map(({ field, detail }) => ({ path: [field], text: detail }));
 
-/** `project 7, plan: …`: the project by its id, or by its place where it has none. */
+/**
+ * Begins a fault's text with its project and field, as in `project 7, plan: …`. A project without
+ * an id is named by its place in the list.
+ */
 function named({ path, text }: Fault, projects: readonly Record<string, unknown>[]): Fault {
   const [list, place, ...field] = path;
   if (list !== 'projects' || typeof place !== 'number') return { path, text: `${path.join('.')}: ${text}` };
@@ -97,7 +109,7 @@ function named({ path, text }: Fault, projects: readonly Record<string, unknown>
   return { path, text: `${who}, ${field.join('.')}: ${text}` };
 }
 
-/** Ids and aliases share one space. */
+/** Finds ids and aliases that occur twice. Ids and aliases share one space of names. */
 function repeatedNames(projects: readonly Record<string, unknown>[]): Fault[] {
   const owners = new Map<unknown, number>();
   const faults: Fault[] = [];
@@ -117,7 +129,7 @@ function repeatedNames(projects: readonly Record<string, unknown>[]): Fault[] {
 }
 
 /**
- * The projects of a file.
+ * Parses the projects of a file.
  * @param name of the file, for messages
  * @throws ProjectFileError naming each fault by line, project and field
  */
@@ -146,7 +158,9 @@ const HEAD = `# Projects of sluice, for: sluice project apply -f FILE
 # A file that is kept by hand leaves revisions out, and has the last word.
 `;
 
-/** A project as the file shows it: `keys` where it has a list of them, else `key`. */
+/**
+ * Makes a project as the file shows it: with `keys` if the record has a list of keys, else `key`.
+ */
 export const fileProject = ({ project: { key, keys, ...fields }, revision }: StoredProject): object => ({
   ...fields,
   ...(keys ? { keys } : { key }),
@@ -154,8 +168,8 @@ export const fileProject = ({ project: { key, keys, ...fields }, revision }: Sto
 });
 
 /**
- * Text of the project file. Where characters in it would steer a terminal, its strings stand in
- * double quotes, and these characters are escaped.
+ * Makes the text of the project file. If characters in it would steer a terminal, these characters
+ * are escaped, and all strings are in double quotes.
  */
 export function projectFileText(projects: readonly StoredProject[]): string {
   const file = { projects: projects.map(fileProject) };

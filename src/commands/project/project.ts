@@ -41,7 +41,7 @@ function print({ config, isUrlGuessed }: Session, project: ProjectJson, { json, 
   printLine(projectText(project, { planLimits: config.planLimits, isGuessed }));
 }
 
-/** Does one thing to a project and prints it as it is then. */
+/** Does one operation on a project, then prints the project as it is after the operation. */
 const onProject = (
   flags: Output,
   work: (operations: Operations) => Promise<StoredProjectJson>,
@@ -50,7 +50,7 @@ const onProject = (
     print(session, (await work(operations)).project, flags),
   );
 
-/** Nothing is there that null could clear. */
+/** Removes null fields: a new project has nothing that null could clear. */
 function withoutNulls(fields: object): object {
   const given = Object.entries(fields).filter(([, value]) => value !== null);
   return Object.fromEntries(given);
@@ -71,7 +71,10 @@ async function set(id: string, flags: ProjectFlags & Output): Promise<void> {
   await onProject(flags, (operations) => operations.setProject(id, changes));
 }
 
-/** @throws CommandError when the user does not type the id */
+/**
+ * Asks the user to type the project's id.
+ * @throws CommandError when the answer is not the id
+ */
 async function confirm(operations: Operations, id: string): Promise<void> {
   const { project } = await operations.getProject(id);
   const { current, month } = await operations.usageOf(id, 0);
@@ -104,7 +107,7 @@ async function remove(id: string, flags: DeleteFlags): Promise<void> {
 
 type ListFlags = Output & { search?: string; tag?: string; state?: ProjectStatus; sort: SortField };
 
-/** Where records cannot be read, the others are listed before that is said. */
+/** Lists the projects. If some records cannot be read, the command lists the others, then fails. */
 async function list(flags: ListFlags): Promise<void> {
   await withOperations(flags, async (operations, { config, publicUrl }) => {
     let unreadable: UnreadableError | undefined;

@@ -1,15 +1,19 @@
 /**
  * `sluice usage reconcile`: compares the processor's tally, which counts exactly once, with Redis's
- * counter.
+ * counter, and corrects the counter.
  *
- * All envelopes that had been counted when the command began must have reached the sink before the
- * tally means anything. So the command first waits until they are queued, then until the streams
- * have moved past them. Requests that come in meanwhile are in neither or either figure. So the
- * counter is lowered only when no figure moved between two looks; otherwise it is only raised, and
- * its checkpoint too: no accepted envelope is forgotten. Nor is it lowered while a frame or an
- * entry of this month is an unreadable dead letter: it may be this project's; nor in a month in
- * which a project of this id was deleted, or in which it moved between cells: the tally of a cell
- * lacks what the other one stored.
+ * The tally is only meaningful when it has all envelopes that had been counted when the command
+ * began. So the command waits until these envelopes are queued, then until the streams have moved
+ * past them. A request that arrives during the wait may be in one of the two counts and not in the
+ * other.
+ *
+ * The counter may be raised at any time, and its checkpoint with it: no accepted envelope is
+ * forgotten. The counter is lowered only when all of these conditions hold:
+ *
+ * - Neither the counter nor its place (Redis or checkpoint) changed between two looks.
+ * - No frame or entry of this month is an unreadable dead letter: it may be this project's.
+ * - No project of this id was deleted this month.
+ * - The project did not move between cells this month: the tally lacks what the other cell stored.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Command } from 'commander';
@@ -30,12 +34,12 @@ import { type ApiFlags, CommandError, type Session, UsageError, withSession } fr
 
 const POLL_MS = 200;
 const WAIT_SEC_DEFAULT = 15;
-/** Pings are no requests of a project. */
+/** Prefix of the subjects of heartbeats. Heartbeats are no requests of a project. */
 const HEARTBEATS = streamSubject('heartbeats', 0).replace(/\d+$/, '');
 
 /**
- * `before` and `after` are the counter. `complete` is false when a frame still waited, a figure
- * moved, or a dead letter is unreadable.
+ * Result of the command. `before` and `after` are the counter. `complete` is true when the counter
+ * was set to the tally; otherwise the counter was only raised, if it changed at all.
  */
 type Reconciliation = {
   id: string;
@@ -44,24 +48,27 @@ type Reconciliation = {
   tally: number;
   after: number;
   complete: boolean;
-  /** The tally may lack requests that are in a dead letter without a project. */
+  /** Dead letters without a project may hold requests that the tally lacks. */
   unread?: true;
-  /** A project of this id was deleted this month: the tally has both. */
+  /** A project of this id was deleted this month: the tally has the requests of both. */
   deleted?: true;
-  /** The project moved between cells this month: the tally lacks what the other one stored. */
+  /** The project moved between cells this month: the tally lacks what the other cell stored. */
   moved?: true;
 };
 
-/** `seen`: what Redis had when `wanted` was decided. */
+/** Change of the counter. `seen` is the count in Redis when `wanted` was decided. */
 type Correction = { id: string; month: string; seen: number | undefined; wanted: number; complete: boolean };
 
 /**
- * `inRedis` undefined: Redis has no count. Then the checkpoint is the counter, as for `usage`,
- * because counting would resume from it.
+ * Count of a month. `inRedis` is undefined when Redis has no count. `count` then is the checkpoint,
+ * as in `usage`, because counting would resume from it.
  */
 type Counter = { month: string; inRedis: number | undefined; count: number };
 
-/** The tally of the processor's sink; `sluice dev` says its folder. */
+/**
+ * Makes the reader of the tally in the processor's sink. Without a sink in the settings, it reads
+ * the folder of a running `sluice dev`.
+ */
 function readerOf({ config: { sinks }, dev }: Session): TallyReader {
   const dir = sinks.length === 0 ? dev?.sinkDir : undefined;
   const ofDev = dir === undefined ? [] : [{ kind: 'ndjson' as const, dir }];
@@ -82,8 +89,8 @@ async function orCommandError<T>(reading: Promise<T>): Promise<T> {
 }
 
 /**
- * Waits until every frame that is now in a stream is processed.
- * @returns whether that happened
+ * Waits until every frame that is in a stream now is processed.
+ * @returns false when `waitMs` has passed before
  */
 async function untilProcessed(link: NatsLink, shards: number, waitMs: number): Promise<boolean> {
   const manager = await link.manager();
@@ -104,8 +111,8 @@ async function untilProcessed(link: NatsLink, shards: number, waitMs: number): P
 }
 
 /**
- * Whether requests of this month, of any project, are in unreadable dead letters: the tally does
- * not have them.
+ * Whether unreadable dead letters have requests of this month, of any project. The tally lacks
+ * these requests.
  */
 async function hasUnread(link: NatsLink, month: string): Promise<boolean> {
   const letters = await (await DeadLetterBox.open(link)).list();
@@ -124,8 +131,8 @@ async function readCounter(session: Session, checkpoints: CheckpointBucket, id: 
 }
 
 /**
- * Sets the counter, then its checkpoint: to a complete figure in any case, to another one only
- * upwards.
+ * Sets the counter, then its checkpoint. If the correction is not complete, the checkpoint is only
+ * raised.
  */
 async function correct(
   session: Session,
@@ -146,11 +153,12 @@ async function reconcile(session: Session, idOrAlias: string, waitMs: number): P
   const checkpoints = new CheckpointBucket({ link, log: session.log });
   const { id } = await (await ProjectStore.open(link)).get(idOrAlias);
   const { month, ...before } = await readCounter(session, checkpoints, id);
-  // A request is counted first; its frame is stored by the time its answer is due.
+  // A request is counted first. Its frame is in a stream by the time its answer is due.
   await sleep(ANSWER_MS_MAX);
   const processed = await untilProcessed(link, session.config.streamShards, waitMs);
   const { count: ofId } = await orCommandError(reader.ofProject(id, month));
-  // It may be more than the tally had of that project: what was counted and could not be queued.
+  // This may be more than the tally has of the deleted project: it includes requests that were
+  // counted and could not be queued.
   const ofDeleted = await checkpoints.readDeleted(id, month);
   const tally = Math.max(0, ofId - ofDeleted);
   const now = await readCounter(session, checkpoints, id);
@@ -201,7 +209,7 @@ export function reconcileCommand(): Command {
     .option('--wait <seconds>', 'for what is queued to be processed', integerIn(0, 3_600), WAIT_SEC_DEFAULT)
     .option('--json', 'print JSON')
     .action((id: string, flags: { wait: number }, command: Command) => {
-      // Flags before the name of this command are those of `usage`.
+      // Flags before the name of this command belong to `usage`.
       const { api, json } = command.optsWithGlobals<ApiFlags & { json?: boolean }>();
       if (api !== undefined)
         throw new UsageError(

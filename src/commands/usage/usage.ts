@@ -25,7 +25,7 @@ function hoursText(hours: readonly HourOfOutcomes[]): string {
   return table(['HOUR (UTC)', ...titles], rows, titles);
 }
 
-/** Why requests were refused or stored nothing, most frequent first. */
+/** Makes the table of reasons why requests were refused or stored nothing, most frequent first. */
 function reasonsText(hours: readonly HourOfOutcomes[]): string {
   const sums: Record<string, number> = {};
   for (const { outcome, reason, key = '', requests } of hours.flatMap(({ reasons = [] }) => reasons)) {
