@@ -1,37 +1,38 @@
 import { BlockList, isIP, SocketAddress } from 'node:net';
 
-/** The head of a request, as far as it says who sent it. */
+/** The part of a request's head that tells who sent the request. */
 type Head = { getList(lowerCaseName: string): string };
 
 const familyOf = (address: string): 'ipv4' | 'ipv6' => (isIP(address) === 4 ? 'ipv4' : 'ipv6');
 const MAPPED_IPV4 = /^::ffff:(\d+\.\d+\.\d+\.\d+)$/;
 
 /**
- * Trusted proxies that are followed; a client may write thousands of their addresses before its
- * own.
+ * Most trusted proxies that are followed. A client may write thousands of their addresses before
+ * its own.
  */
 const HOPS_MAX = 32;
 
-/** The usual way to write the address; undefined when it is none. */
+/** The usual form of an address; undefined when the text is no address. */
 function canonical(address: string): string | undefined {
   if (isIP(address) === 0 || address.includes('%')) return undefined;
   const text = new SocketAddress({ address, family: familyOf(address) }).address;
   return MAPPED_IPV4.exec(text)?.[1] ?? text;
 }
 
-/** An element of the header, which some proxies write with a port. */
+/** Removes the port from an element of X-Forwarded-For; some proxies add one. */
 const withoutPort = (text: string): string =>
   /^\[(.*)\](?::\d+)?$/.exec(text)?.[1] ?? /^([\d.]+):\d+$/.exec(text)?.[1] ?? text;
 
 /**
- * Whose word counts on the address of a client (SLUICE_TRUSTED_PROXIES). Each proxy adds the
- * address that it was asked from at the end of X-Forwarded-For, so the last one that is of no
- * trusted proxy is the client's. All before it is what the client itself says.
+ * Finds the address of a client behind trusted proxies (SLUICE_TRUSTED_PROXIES). Each proxy appends
+ * the address from which its request came to X-Forwarded-For. So the last address that is not a
+ * trusted proxy's is the client's. Everything before it was written by the client itself and proves
+ * nothing.
  */
 export class TrustedProxies {
   readonly #trusted = new BlockList();
 
-  /** @param networks addresses, or networks as `10.0.0.0/8` */
+  /** @param networks addresses, or networks such as `10.0.0.0/8` */
   constructor(networks: readonly string[]) {
     for (const network of networks) {
       const [address = '', bits] = network.split('/');
@@ -41,8 +42,8 @@ export class TrustedProxies {
   }
 
   /**
-   * @param peer the other end of the connection
-   * @returns undefined when a proxy names no address
+   * @param peer address of the other end of the connection
+   * @returns undefined when a proxy names no valid address
    */
   clientOf(head: Head, peer: string): string | undefined {
     let address = canonical(peer);

@@ -1,23 +1,26 @@
 /**
- * Where the public key of a request is. The first source that has a non-empty key wins: query,
- * x-service-auth, x-compat-auth, x-sentry-auth, authorization. In each, `compat_key` wins over
+ * Finds the public key of a request. The first of these places with a non-empty key wins: query,
+ * x-service-auth, x-compat-auth, x-sentry-auth, authorization. In each place `compat_key` wins over
  * `sentry_key`.
  */
 
 import { CLIENT_CHARS_MAX } from '../../limits.ts';
 import type { RequestHead } from './request-head.ts';
 
-/** In order of precedence, after the query. */
+/** Headers that may hold the key, in order of precedence, after the query. */
 const KEY_HEADERS = ['x-service-auth', 'x-compat-auth', 'x-sentry-auth'] as const;
 
 type KeyHeader = (typeof KEY_HEADERS)[number] | 'authorization';
 
-/** Names are told apart by case in a query, as everywhere on the web; in a header they are not. */
+/**
+ * Names of the key. They are case-sensitive in a query, as everywhere on the web, but not in a
+ * header.
+ */
 const KEY_NAMES = ['compat_key', 'sentry_key'] as const;
 
 /**
- * Percent-decoding of a query value; an escape that is malformed stands for itself, so the key is
- * just a wrong one.
+ * Decodes percent-encoding in a query value. A malformed escape is kept as it is, so that the key
+ * is simply a wrong one.
  */
 function decoded(value: string): string {
   if (!value.includes('%') && !value.includes('+')) return value;
@@ -30,8 +33,8 @@ function decoded(value: string): string {
 }
 
 /**
- * The first non-empty value of a parameter, or ''. No parameter list is made: this runs for every
- * request.
+ * The first non-empty value of a parameter, or ''. The query is not split into parameters, because
+ * this runs for every request.
  */
 function queryValue(query: string, name: string): string {
   for (let at = query.indexOf(name); at !== -1; at = query.indexOf(name, at + 1)) {
@@ -50,7 +53,8 @@ function queryKey(query: string): string {
     const value = queryValue(query, name);
     if (value !== '') return value;
   }
-  // `sentry%5Fkey=…` is the same name, and the only case in which decoding names matters.
+  // `sentry%5Fkey=…` is the same name in another spelling. Only for this case must names be
+  // decoded.
   if (!query.includes('%')) return '';
   const parameters = new URLSearchParams(query);
   return KEY_NAMES.flatMap((name) => parameters.getAll(name)).find((value) => value !== '') ?? '';
@@ -59,13 +63,13 @@ function queryKey(query: string): string {
 const unquoted = (value: string): string =>
   value.length > 1 && value.startsWith('"') && value.endsWith('"') ? value.slice(1, -1) : value;
 
-/** Length of `compat_key` and `sentry_key`. */
+/** Number of characters in `compat_key` and in `sentry_key`. */
 const NAME_CHARS = 10;
 
 /**
- * Finds the key in `[scheme] name=value, name="value", …`: an optional scheme word, then pairs,
- * with white space wherever it is legal. Pairs with other names than the two are skipped. Each
- * character is read a few times at most, because an attacker may send 16 KiB.
+ * Finds the key in `[scheme] name=value, name="value", …`: an optional scheme, then pairs, with
+ * white space wherever it is legal. Pairs with other names are skipped. Each character is read only
+ * a few times, because an attacker may send 16 KiB.
  */
 function headerKey(header: string): string {
   const found: { [name in (typeof KEY_NAMES)[number]]?: string } = {};
@@ -77,7 +81,7 @@ function headerKey(header: string): string {
     start = end + 1;
     const name = before.slice(-NAME_CHARS).toLowerCase();
     if (name !== 'compat_key' && name !== 'sentry_key') continue;
-    // Before the first name there may be the scheme word.
+    // The scheme may precede the first name.
     if (before.length > NAME_CHARS && before.charAt(before.length - NAME_CHARS - 1).trim() !== '') continue;
     found[name] ||= unquoted(header.slice(equals + 1, end).trim());
   }
@@ -85,9 +89,9 @@ function headerKey(header: string): string {
 }
 
 /**
- * The key that a request supplies, or '' when it supplies none.
+ * The key of a request; '' when the request has none.
  * @param query the raw query string without '?'
- * @param header one request header, '' when absent; asked for in their order of precedence
+ * @param header returns a request header, '' when absent; called in order of precedence
  */
 export function findKey(query: string, header: (name: KeyHeader) => string): string {
   const fromQuery = queryKey(query);
@@ -97,18 +101,20 @@ export function findKey(query: string, header: (name: KeyHeader) => string): str
     if (key !== '') return key;
   }
   const authorization = header('authorization');
-  // Any other scheme belongs to a proxy in front of us.
+  // Any other scheme belongs to a proxy in front of sluice.
   return /^\s*sentry\s/i.test(authorization) ? headerKey(authorization) : '';
 }
 
 const CLIENT = 'sentry_client';
 const CLIENT_BEGIN = /(?:^|[\s,])sentry_client\s*=\s*/i;
-/** Up to the next pair: a name may hold commas. */
+/** Matches up to the next pair, since a name may contain commas. */
 const CLIENT_VALUE = /^"?(.*?)"?(?=\s*,[\s,]*[\w-]+\s*=|[\s,]*$)/;
-/** More than a name and what may stand around it. */
+/**
+ * Characters of a header that are searched for a name: more than a name with quotes and blanks has.
+ */
 const CLIENT_VALUE_CHARS_MAX = 2 * CLIENT_CHARS_MAX;
 
-/** The `sentry_client` of a header, or ''. */
+/** The `sentry_client` in a header; '' when there is none. */
 function headerClient(header: string): string {
   const begin = CLIENT_BEGIN.exec(header);
   if (!begin) return '';
@@ -116,15 +122,17 @@ function headerClient(header: string): string {
   return CLIENT_VALUE.exec(header.slice(from, from + CLIENT_VALUE_CHARS_MAX))?.[1]?.trim() ?? '';
 }
 
-/** Some clients that do not know their name send `/`. */
+/** Whether a client tells its name. Some clients that do not know theirs send `/`. */
 const hasName = (client: string): boolean => client !== '' && !client.startsWith('/');
 
 /** The key and the client's name in the head of a request. */
 export class ClientKey {
-  /** The key that the request supplies, or '' when it supplies none. */
+  /** The key of the request; '' when it has none. */
   readonly key: string;
   readonly #query: string;
-  /** The header that was read last: the one that has the key, unless the query has it. */
+  /**
+   * The header that was read last. That is the header with the key, unless the key is in the query.
+   */
   #keyHeader = '';
   readonly #userAgent: string;
 
@@ -138,8 +146,9 @@ export class ClientKey {
   }
 
   /**
-   * The client's name for itself, `name/version`: beside its key, else the first word of its
-   * User-Agent. Undefined when neither is a name, or the name is longer than any.
+   * The name that the client gives itself, `name/version`. It is taken from beside the key, else
+   * from the first word of the User-Agent. Undefined when neither is a name, or the name is too
+   * long.
    */
   get client(): string | undefined {
     const beside = headerClient(this.#keyHeader) || queryValue(this.#query, CLIENT);

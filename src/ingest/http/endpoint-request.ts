@@ -23,7 +23,7 @@ import type { EndpointName, RequestMetrics } from './metrics/request-metrics.ts'
 import type { FinishedRequest, RequestRecord } from './record.ts';
 import type { RequestHead } from './request-head.ts';
 
-/** Everything the two endpoints call; made by the worker's composition root. */
+/** The services that the two endpoints call. ingest/worker.ts makes them. */
 export type RequestServices = {
   readonly replica: Replica;
   readonly admission: Pick<Admission, 'knownRefusal' | 'admit' | 'refund'>;
@@ -33,12 +33,12 @@ export type RequestServices = {
   readonly metrics: RequestMetrics;
   readonly clock: Clock;
   readonly log: Log;
-  /** The policy for a limiter or counter that is away. */
+  /** What to do while the limiter or the counter is away. */
   readonly whileAway: AwayPolicy;
   readonly unsupportedHint: UnsupportedHint;
   /** Undefined: clients' addresses are not filled in. */
   readonly trustedProxies: TrustedProxies | undefined;
-  /** The fields of a spooled payload that filters look at, as JSON. */
+  /** Reads those fields of a spooled payload that filters look at, as JSON. */
   pickSpooled(payload: ByteSource): Promise<Uint8Array>;
   readonly record: Pick<RequestRecord, 'note'>;
 };
@@ -47,22 +47,20 @@ export type Endpoint = { readonly name: EndpointName; readonly answers: Answers 
 
 export const TINY_PIECES = 'the body comes in too many small pieces';
 
-/** Why a body is answered 413. */
+/** Reason of a 413. */
 export const exceeds = (bytesMax: number): string => `the body exceeds ${bytesMax} bytes`;
 
-/**
- * A request of either endpoint: it has one outcome, exactly once, whatever happens on the way.
- */
+/** A request of either endpoint. It has exactly one outcome, whatever happens. */
 export abstract class EndpointRequest implements BodyReader {
   protected readonly services: RequestServices;
   protected readonly exchange: Exchange;
   /**
-   * From here on a lost client no longer ends the request. An ingest request sets it before the
-   * admission of items that it wants to store, a heartbeat before its publish.
+   * Once true, the loss of the client no longer ends the request. An ingest request sets it before
+   * the admission of items that it wants to store, a heartbeat before its publish.
    */
   protected committed = false;
   protected finished = false;
-  /** Why the body was refused or stored nothing. */
+  /** Why the body was refused, or why nothing was stored. */
   protected reason: string | undefined;
   readonly #endpoint: Endpoint;
   #timer: NodeJS.Timeout | undefined;
@@ -78,13 +76,13 @@ export abstract class EndpointRequest implements BodyReader {
   }
 
   /**
-   * Begins the story. `head` is dead when this returns. The request may be dead after each wait:
-   * `finished` says so.
+   * Begins the request. `head` may not be read after this method returns. After each wait the
+   * request may have ended: check `finished`.
    */
   protected abstract serve(head: RequestHead): void;
   abstract feed(chunk: Uint8Array, isWhole: boolean): void;
   abstract end(): void;
-  /** Facts for the record of this request, beside its outcome. */
+  /** What is recorded about this request, beside its outcome. */
   protected abstract summary(): FinishedRequest;
 
   overdue(): void {
@@ -95,7 +93,7 @@ export abstract class EndpointRequest implements BodyReader {
     this.refuseBody('invalid', TINY_PIECES);
   }
 
-  /** @param reason of a closed set, without anything that a client sent */
+  /** @param reason from a closed set, without any text of a client */
   protected refuseBody(kind: 'invalid' | 'too_large', reason: string): void {
     if (this.finished) return;
     this.reason = reason;
@@ -111,7 +109,10 @@ export abstract class EndpointRequest implements BodyReader {
     if (!this.committed) this.finish(why);
   }
 
-  /** `answer` undefined: there is no client left to be answered. */
+  /**
+   * Ends the request with its outcome.
+   * @param answer undefined: there is no client left to answer
+   */
   protected finish(outcome: Outcome, answer?: Answer): void {
     if (this.finished) return;
     this.finished = true;
@@ -120,7 +121,7 @@ export abstract class EndpointRequest implements BodyReader {
     if (answer) this.exchange.answer(answer);
   }
 
-  /** Runs `step` after `ms`, unless the request has ended or the timer was replaced or stopped. */
+  /** Runs `step` after `ms`, unless the request ends before or the timer is replaced or stopped. */
   protected runAfter(ms: number, step: () => void): void {
     clearTimeout(this.#timer);
     if (!this.finished) this.#timer = setTimeout(step, ms);
@@ -131,7 +132,8 @@ export abstract class EndpointRequest implements BodyReader {
   }
 
   /**
-   * 500 with an errorId that is in the log, and names a request that had no name.
+   * Answers 500 with an errorId, which is in the log as well. A request without an id gets the
+   * errorId as its id.
    */
   protected fail(reason: string, cause?: unknown): void {
     if (this.finished) return;
@@ -146,7 +148,7 @@ export abstract class EndpointRequest implements BodyReader {
     this.finish('failed', this.#endpoint.answers.failed(errorId));
   }
 
-  /** An unforeseen error of `step` fails this request; a broken invariant ends the worker. */
+  /** Runs `step`. An unexpected error fails this request; a broken invariant ends the worker. */
   protected guard(step: () => void): void {
     try {
       step();
@@ -155,7 +157,7 @@ export abstract class EndpointRequest implements BodyReader {
     }
   }
 
-  /** As {@link guard}, for a step that is under way. */
+  /** Does the same as {@link guard}, for a step that has begun. */
   protected watch(step: Promise<unknown>): void {
     step.catch((error) => this.#unforeseen(error));
   }

@@ -1,29 +1,31 @@
 /**
  * One request on its socket: body in, one answer out, or gone.
  *
- * The clocks of a request, here and elsewhere, and what happens at the end of each:
+ * The clocks of a request in all modules, when each runs, and what happens at its end:
  *
- *     60 s for the client's body        from the head to the last byte, not while we pause the
- *     (BODY_MS_MAX), after 10 s also    socket: the connection is cut, after the answer where the
- *     4,000 bytes/s over any 10 s       body was refused
- *     120 s of pauses                   while we pause the socket: 503
+ *     60 s for the client's body        from the head to the last byte, except while the worker
+ *     (BODY_MS_MAX), after 10 s also    pauses the socket: the connection is cut; if the body was
+ *     4,000 bytes/s over any 10 s       refused, the answer is sent first
+ *     120 s of pauses                   while the worker pauses the socket: 503
  *     (BODY_PAUSED_MS_MAX)
- *     2 s for the answer                from the last byte, a heartbeat's from its publish: 503 if
- *     (ANSWER_MS_MAX)                   nothing can have been queued, else 500; 500 also where the
- *                                       disk is why. The admission between does not look at it
- *     1 s in the InflationQueue         503, or 429 where the limit says so
+ *     2 s for the answer                from the last byte, or the start of a heartbeat's publish:
+ *     (ANSWER_MS_MAX)                   503 when nothing can have been queued (500 where the disk
+ *                                       is the cause), else 500. The admission does not look at
+ *                                       this clock
+ *     1 s in the InflationQueue         503, or 429 where the limit refuses
  *     (INFLATION_WAIT_MS_MAX)
- *     700 ms for a reply of Redis       limit/failure-policy.ts. A request may wait for several
- *     (REDIS_REPLY_MS_MAX)              calls: the one under way, its own, the one after a
- *                                       checkpoint, and another one for a late token. It waits as
- *                                       long for a connection in place of one that was cut; on a
- *                                       single server a late and a cut call take 1 s together
+ *     700 ms for a reply of Redis       see limit/failure-policy.ts. A request may wait several
+ *     (REDIS_REPLY_MS_MAX)              times: for the call under way, for its own, for the one
+ *                                       after a checkpoint, and once more for a late token. It
+ *                                       waits as long for a connection in place of one that was
+ *                                       cut. On a single server, a late call and a cut call take
+ *                                       1 s together
  *     1.75 s for a month's checkpoint   500, or 503 where the broker is away; in development the
  *     (CHECKPOINT_READ_MS_MAX)          request passes
  *     800 ms for an attempt to publish  another attempt with the same id, up to the earliest
  *     (PUBLISH_ATTEMPT_MS)              deadline in the frame
- *     1.5 s without the broker          503 for what was never sent, and the position is taken
- *     (BROKER_AWAY_MS_MAX)              back; what was sent is sent again after a reconnect
+ *     1.5 s without the broker          503 for entries that were never sent, whose positions are
+ *     (BROKER_AWAY_MS_MAX)              taken back; sent ones are sent again after a reconnect
  */
 import { assert } from '../../lib/assert.ts';
 import {
@@ -50,9 +52,9 @@ export interface ResponseSocket {
   writeStatus(status: string): unknown;
   writeHeader(name: string, value: string): unknown;
   end(body: string, closeConnection?: boolean): unknown;
-  /** An argument that is given counts, `undefined` too: as a length of 2^63. */
+  /** Do not pass `undefined` explicitly: uWebSockets.js would take it for a length of 2^63. */
   endWithoutBody(reportedLength?: number, closeConnection?: boolean): unknown;
-  /** The other end of the connection. */
+  /** Address of the other end of the connection. */
   getRemoteAddressAsText(): ArrayBuffer;
   pause(): void;
   resume(): void;
@@ -60,36 +62,36 @@ export interface ResponseSocket {
 }
 
 /**
- * Who ends the connection after the answer. The library does it without telling the client, which
- * HTTP asks for.
+ * Whether the connection ends after the answer, and who ends it. uWebSockets.js ends it without
+ * telling the client, which HTTP requires.
  */
 export type CloseMode = 'no' | 'by us' | 'by the library';
 
-/** Facts about an exchange from the head of its request. */
+/** What an exchange needs to know from the head of its request. */
 export type ExchangeHead = {
   readonly closeMode: CloseMode;
-  /** Its Content-Length is 0. */
+  /** Whether the Content-Length is 0. */
   readonly isEmpty: boolean;
-  /** X-Request-Id of the client or a proxy; '' when there is none that is fit to be repeated. */
+  /** X-Request-Id of the client or a proxy; '' when there is none, or none that may be repeated. */
   readonly requestId: string;
 };
 const NOTHING = new ArrayBuffer(0);
 
 const CLOSE_LINE = '\r\nConnection: close';
 
-/** Who takes the body of a request. None of these is called after the answer or after `gone`. */
+/** Takes the body of a request. No method is called after the answer or after `gone`. */
 export interface BodyReader {
-  /** The chunk dies when the call returns. `isWhole`: it is the whole body. */
+  /** Takes a chunk, which is valid only during the call. `isWhole`: the chunk is the whole body. */
   feed(chunk: Uint8Array, isWhole: boolean): void;
   end(): void;
   /**
-   * The client has been paused for BODY_PAUSED_MS_MAX: to be refused now, since it is not its
-   * fault.
+   * The client has been paused for BODY_PAUSED_MS_MAX. The reader must refuse the request now, as
+   * an overload, since the client is not at fault.
    */
   overdue(): void;
   /**
-   * The body comes in more pieces than its bytes explain: to be refused now, for each costs as much
-   * as a large one.
+   * The body comes in more pieces than its size explains. The reader must refuse the request now,
+   * because each small piece costs as much as a large one.
    */
   inTinyPieces(): void;
   /** The client went away, or was cut because its body was too slow. */
@@ -99,24 +101,26 @@ export interface BodyReader {
 /**
  * The life of one HTTP request on its socket: body in, one answer out, or gone.
  *
- * The answer waits until the body has arrived whole, up to REFUSED_DRAIN_BYTES_MAX: an answer that
- * is followed by a close while bytes are still arriving can reach the client as a reset, and
- * clients that write before they read never see it. The price is that a refusal of a large upload
- * costs its bandwidth; it costs no memory, since the bytes are dropped.
+ * The answer waits until the body has arrived whole, up to REFUSED_DRAIN_BYTES_MAX. If the
+ * connection were closed while bytes are still arriving, the client might see a reset instead of
+ * the answer, above all a client that writes everything before it reads. The price is that the
+ * refusal of a large upload costs its bandwidth. It costs no memory, since the bytes are dropped.
  *
- * A body has two clocks. The client's counts the time in which we waited for bytes: BODY_MS_MAX and
- * the minimum rate are about that one, and a client that breaks them is cut. While the socket is
- * paused ours runs instead: a client that sends as fast as we let it is never too slow, and is told
- * 503 when we have paused it for BODY_PAUSED_MS_MAX.
+ * A body has two clocks. The client's clock counts the time in which the worker waits for bytes.
+ * BODY_MS_MAX and the minimum rate are about this clock, and a client that breaks them is cut.
+ * While the socket is paused, the worker's clock runs instead. So a client that sends as fast as
+ * the worker allows is never too slow. It gets 503 when the worker has paused it for
+ * BODY_PAUSED_MS_MAX.
  *
- * An answer that closes the connection goes out from a timer, never while uWebSockets.js hands on
- * what one poll brought: uWebSockets.js would go on with what follows in the same packet, another
- * request or chunk, and has then crashed the process. Nor from a setImmediate: uWebSockets.js never
- * frees a connection that is closed there (DECISIONS 6). While an answer is due, uWebSockets.js
- * closes the connection instead of taking another request.
+ * An answer that closes the connection is sent from a timer. It is not sent while uWebSockets.js
+ * hands on what one poll brought. The library would continue with what follows in the same packet
+ * (another request or chunk), and this has crashed the process. It is not sent from a setImmediate
+ * either, because uWebSockets.js never frees a connection that is closed there (DECISIONS 6). While
+ * an answer is due, uWebSockets.js closes the connection instead of taking another request.
  *
- * Phases: `open` → `answered` (the answer is on the socket) or `gone`, with `closing` before them
- * when the answer closes. An answer that waits for the body is `#waiting` in phase `open`.
+ * Phases: `open` → `answered` (the answer is on the socket) or `gone`. An answer that closes the
+ * connection passes through `closing` first. An answer that waits for the body is `#waiting` in
+ * phase `open`.
  */
 export class Exchange {
   readonly #socket: ResponseSocket;
@@ -126,20 +130,23 @@ export class Exchange {
   #reader: BodyReader | undefined;
   #waiting: Answer | undefined;
   #bodyComplete = false;
-  /** Monotonic ms; undefined: not paused. */
+  /** When the socket was paused, monotonic ms; undefined: not paused. */
   #pausedAt: number | undefined;
-  /** Paused in all, up to the last resume. */
+  /** Total time of all pauses, up to the last resume. */
   #pausedMs = 0;
   readonly startedAt: number;
-  /** Goes out with the answer; '' : none. */
+  /** Sent with the answer; '': none. */
   requestId: string;
-  /** In {@link OpenExchanges.reading}. */
+  /** Index in {@link OpenExchanges.reading}. */
   place: number | undefined;
-  /** Body bytes as transmitted. */
+  /** Body bytes received, as transmitted. */
   bytesRead = 0;
-  /** Pieces of the body so far: uWebSockets.js hands on each chunk of a chunked body by itself. */
+  /** Pieces received: uWebSockets.js hands on each chunk of a chunked body by itself. */
   #pieces = 0;
-  /** `bytesRead` at each sweep after the grace, for the minimum rate; the newest last. */
+  /**
+   * `bytesRead` at each sweep after the grace, the newest last. The minimum rate is checked with
+   * it.
+   */
   #pace: number[] | undefined;
 
   constructor(socket: ResponseSocket, exchanges: OpenExchanges, head: ExchangeHead) {
@@ -151,25 +158,29 @@ export class Exchange {
     exchanges.enter(this);
     socket.onAborted(() => this.#lost('aborted'));
     socket.onData((chunk, isLast) => this.#receive(chunk, isLast));
-    // The library does not say that such a body has ended when its head came in several segments.
+    // When a head came in several segments, uWebSockets.js does not report the end of an empty
+    // body.
     if (head.isEmpty)
       setImmediate(() => {
         if (!this.#bodyComplete) this.#receive(NOTHING, true);
       });
   }
 
-  /** The other end of the connection; only before the answer. */
+  /** Address of the other end of the connection; available only before the answer. */
   get peer(): string {
     return Buffer.from(this.#socket.getRemoteAddressAsText()).toString();
   }
 
-  /** Hands the body to `reader` from now on; must be called in the turn of the request's head. */
+  /**
+   * Passes the body to `reader` from now on. Call it in the turn in which the request's head
+   * arrived.
+   */
   read(reader: BodyReader): void {
     this.#reader = reader;
   }
 
   /**
-   * Sends the answer, now or when the body has been drained. Does nothing when the client is gone.
+   * Sends the answer, now or once the body has been drained. Does nothing when the client is gone.
    */
   answer(answer: Answer): void {
     if (this.#phase === 'gone') return;
@@ -178,7 +189,8 @@ export class Exchange {
     if (this.#pausedAt !== undefined) this.setPaused(false);
     if (this.#bodyComplete) return this.#send(answer, false);
     this.#waiting = answer;
-    // Bodies that never come must not keep others out; one that is whole in this turn is drained.
+    // While the worker is crowded, answers do not wait for bodies that may never come. Bodies that
+    // become whole in this turn are still drained.
     if (this.#exchanges.isCrowded) setImmediate(() => this.#stopWaiting());
   }
 
@@ -187,7 +199,7 @@ export class Exchange {
   }
 
   /**
-   * Answers without waiting for the body and closes: for a message whose end cannot be trusted.
+   * Answers without waiting for the body, then closes. For a message whose end cannot be trusted.
    */
   answerAndClose(answer: Answer): void {
     assert(this.#phase === 'open', 'an exchange is answered once');
@@ -195,9 +207,9 @@ export class Exchange {
   }
 
   /**
-   * Pauses or resumes the socket, as the reader of the body asks. Once the whole body has come
-   * there is nothing left to pause. A socket that was paused before is still resumed: otherwise the
-   * next request on the connection would never be read.
+   * Pauses or resumes the socket when the body's reader asks for it. After the whole body has come,
+   * the socket is not paused any more. It is still resumed, since otherwise the next request on the
+   * connection would never be read.
    */
   setPaused(paused: boolean): void {
     const before = this.#pausedAt;
@@ -221,7 +233,7 @@ export class Exchange {
     else if (!isPaused) this.#rearmTimeout();
   }
 
-  /** uWebSockets.js starts the time-out of a body anew when its socket is resumed. */
+  /** Restarts the body's time-out in uWebSockets.js, which begins anew when a socket is resumed. */
   #rearmTimeout(): void {
     this.#socket.pause();
     this.#socket.resume();
@@ -233,7 +245,10 @@ export class Exchange {
     this.#socket.close();
   }
 
-  /** @param waited ms on the client's clock */
+  /**
+   * Whether the body is below the minimum rate.
+   * @param waited ms on the client's clock
+   */
   #tooSlow(waited: number): boolean {
     if (waited < BODY_GRACE_MS) return false;
     this.#pace ??= [];
@@ -255,16 +270,13 @@ export class Exchange {
     if (reader && this.#pieces > this.#piecesMax) reader.inTinyPieces();
     else if (reader) {
       if (chunk.byteLength > 0) reader.feed(new Uint8Array(chunk), isLast && this.#pieces === 1);
-      // feed may have ended in an answer, which then waits for the rest or has gone out
+      // `feed` may have led to an answer, which was sent or waits for the rest
       if (isLast && this.#reader === reader) this.#exchanges.endAfterPoll(this);
     }
     this.#drained();
   }
 
-  /**
-   * For {@link OpenExchanges}: the body has arrived whole, and nothing came with it that ends the
-   * connection.
-   */
+  /** Called by {@link OpenExchanges} when the body is whole and the connection is still open. */
   end(): void {
     this.#reader?.end();
   }
@@ -290,7 +302,10 @@ export class Exchange {
     else this.#write(answer, false);
   }
 
-  /** Never an answer without a body: the library would give its 204 a Content-Length. */
+  /**
+   * Whether this answer is the one in ANSWERS_PER_CLOSE that closes. An answer without a body never
+   * is, because uWebSockets.js would give its 204 a Content-Length.
+   */
   #isOneInMany({ body }: Answer): boolean {
     return body !== '' && this.#exchanges.nextAnswerCloses();
   }
@@ -307,19 +322,19 @@ export class Exchange {
     this.#exchanges.leave(this);
     const socket = this.#socket;
     let { headers } = answer;
-    // The library tells the client of a close only when we ask for it.
+    // uWebSockets.js announces a close to the client only when the caller asks for the close.
     const byLibrary = this.#closeMode === 'by the library';
     if (byLibrary) headers += CLOSE_LINE;
     if (this.requestId !== '') headers += requestIdLine(this.requestId);
     const asks = closes && !byLibrary;
     socket.cork(() => {
-      // The library writes 200 OK by itself, and each crossing into it costs.
+      // uWebSockets.js writes 200 OK by itself, and each call into it costs time.
       if (answer.status !== '200 OK') socket.writeStatus(answer.status);
-      // One call for all headers, as headerLines tells: a crossing costs more than the bytes.
+      // One call for all headers, as headerLines explains: a call costs more than the bytes.
       socket.writeHeader(COMMON_HEADERS.name, COMMON_HEADERS.value + headers);
       if (answer.body !== '') socket.end(answer.body, asks);
       else if (asks) socket.endWithoutBody(0, true);
-      else socket.endWithoutBody(); // A 204 must not carry a Content-Length.
+      else socket.endWithoutBody(); // a 204 must not carry a Content-Length
     });
   }
 

@@ -1,6 +1,6 @@
 /**
- * A heartbeat ping: known token → room → limit, while the body comes → at most 10 KiB → queue →
- * answer.
+ * A heartbeat ping, step by step: known token → room → limit, while the body arrives → body of at
+ * most 10 KiB → queue → answer.
  */
 
 import { ANSWER_MS_MAX } from '../../limits.ts';
@@ -53,7 +53,7 @@ export class HeartbeatRequest extends EndpointRequest {
     return !this.finished;
   }
 
-  /** Never settles when the client goes away. */
+  /** Resolves when the body is complete or too large. Never settles when the client goes away. */
   #readBody(): Promise<void> {
     return new Promise((resolve) => {
       this.#onBody = resolve;
@@ -65,7 +65,7 @@ export class HeartbeatRequest extends EndpointRequest {
     this.#bytes += chunk.byteLength;
     if (this.#bytes <= HEARTBEAT_BODY_BYTES_MAX) return void this.#pieces.push(chunk.slice());
     this.#pieces = [];
-    this.#onBody?.(); // It is refused before the rest has come.
+    this.#onBody?.(); // too large: refused before the rest has come
   }
 
   end(): void {

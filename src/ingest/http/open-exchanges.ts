@@ -2,14 +2,14 @@ import type { Clock } from '../../lib/clock.ts';
 import { ANSWERS_PER_CLOSE, REQUESTS_IN_FLIGHT_MAX } from '../../limits.ts';
 
 /**
- * How often {@link OpenExchanges.sweep} is called. An exchange takes one sample of its pace each
- * time.
+ * How often {@link OpenExchanges.sweep} is called. Each call takes one sample of an exchange's
+ * pace.
  */
 export const SWEEP_MS = 1_000;
 
-/** An exchange whose body arrives, as {@link OpenExchanges} sees it. */
+/** An exchange whose body is arriving, as {@link OpenExchanges} sees it. */
 export type ReadingExchange = {
-  /** In {@link OpenExchanges.reading}. */
+  /** Index in {@link OpenExchanges.reading}. */
   place: number | undefined;
   end(): void;
   checkPace(now: number): void;
@@ -18,25 +18,25 @@ export type ReadingExchange = {
 /** State that all exchanges of a worker share. */
 export class OpenExchanges {
   /**
-   * Exchanges whose body has not arrived whole, in no order. Each knows its place, and the last one
-   * takes the place of one that leaves: a Set would grow and shrink anew with every burst, at 3 %
-   * of a worker's time.
+   * Exchanges whose body has not arrived whole, in no order. Each knows its index. When one leaves,
+   * the last one takes its place. A Set would grow and shrink with every burst, which costs 3 % of
+   * a worker's time.
    */
   readonly reading: ReadingExchange[] = [];
-  /** Exchanges between their first byte and their answer. */
+  /** Number of exchanges between their first byte and their answer. */
   inFlight = 0;
-  /** Set when the worker stops. */
+  /** True once the worker stops. */
   allAnswersClose = false;
-  /** Answers since the last one that closed its connection. */
+  /** Number of answers since the last one that closed its connection. */
   #answers = 0;
   readonly #clock: Pick<Clock, 'monotonic'>;
   readonly #afterPoll: (run: () => void) => unknown;
-  /** Exchanges whose body became whole in this turn. */
+  /** Exchanges whose body became complete in this turn of the event loop. */
   #whole: ReadingExchange[] = [];
 
   /**
-   * @param afterPoll runs something when all that one poll of the sockets brought has been handed
-   * on
+   * @param afterPoll runs a function once everything that one poll of the sockets brought has been
+   * handled
    */
   constructor(
     clock: Pick<Clock, 'monotonic'>,
@@ -50,12 +50,12 @@ export class OpenExchanges {
     return this.inFlight > REQUESTS_IN_FLIGHT_MAX / 2;
   }
 
-  /** Monotonic ms. */
+  /** The present time, monotonic ms. */
   now(): number {
     return this.#clock.monotonic();
   }
 
-  /** True for one answer in ANSWERS_PER_CLOSE, which closes its connection. */
+  /** Whether the next answer must close its connection: one of ANSWERS_PER_CLOSE must. */
   nextAnswerCloses(): boolean {
     if (++this.#answers >= ANSWERS_PER_CLOSE) this.#answers = 0;
     return this.#answers === 0;
@@ -66,7 +66,7 @@ export class OpenExchanges {
     exchange.place = this.reading.push(exchange) - 1;
   }
 
-  /** The body of `exchange` has arrived whole, or is not wanted any more. */
+  /** Removes an exchange from `reading`: its body has arrived whole or is no longer wanted. */
   bodyEnded(exchange: ReadingExchange): void {
     if (exchange.place === undefined) return;
     const last = this.reading.pop() as ReadingExchange;
@@ -78,9 +78,9 @@ export class OpenExchanges {
   }
 
   /**
-   * The end of the body is told after the poll: uWebSockets.js closes a connection whose packet
-   * holds anything behind the request (another one, a trailer). Of a request whose connection is
-   * closed before its end is told, nothing is stored.
+   * Reports the end of the body after the poll. When a packet holds more than the request (another
+   * request, a trailer), uWebSockets.js closes the connection. When the connection is closed before
+   * the end is reported, nothing of the request is stored.
    */
   endAfterPoll(exchange: ReadingExchange): void {
     if (this.#whole.push(exchange) === 1) this.#afterPoll(() => this.#endWhole());
@@ -98,9 +98,10 @@ export class OpenExchanges {
   }
 
   /**
-   * Once in SWEEP_MS: cuts what is too slow, refuses what waited for us too long, re-arms the
-   * time-out of what is slow but lawful. From the last to the first, so that the one that takes the
-   * place of one that is cut has been looked at.
+   * Checks all bodies that are arriving, every SWEEP_MS. It cuts those that are too slow, refuses
+   * those that were paused too long, and restarts the library's time-out of slow but acceptable
+   * ones. It goes from the last to the first: when an exchange is removed, the one that takes its
+   * place has been checked.
    */
   sweep(): void {
     const now = this.now();

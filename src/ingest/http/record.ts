@@ -10,28 +10,28 @@ import type { EndpointName, RequestMetrics } from './metrics/request-metrics.ts'
 
 export type RefusedKey = { project: ProjectState; key: string };
 
-/** Facts that one finished request leaves behind, beside its outcome. */
+/** What is recorded about one finished request, beside its outcome. */
 export type FinishedRequest = {
   exchange: Exchange;
   access?: Access | undefined;
-  /** Position of this request in the month's usage, when it was counted. */
+  /** Position of this request in the month's usage; undefined when the request was not counted. */
   counted?: { month: string; position: number } | undefined;
-  /** Why it was refused or stored nothing, of a closed set. */
+  /** Why the request was refused or nothing was stored, from a closed set. */
   reason?: string | undefined;
-  /** Its key is none that a project accepts now. */
+  /** The key, when the project exists but does not accept the key now. */
   refused?: RefusedKey | undefined;
 };
 
-/** A request of a project of which nothing is stored, as `sluice tail --refused` shows it. */
+/** A request of a project of which nothing was stored, as `sluice tail --refused` shows it. */
 export type Refusal = {
   at: string;
   project_id: string;
   outcome: Outcome;
   reason?: string | undefined;
-  /** The id of its key. */
+  /** Id of the request's key. */
   key: string;
   bytes: number;
-  /** How many more were not shown since the one before. */
+  /** Number of refusals that were not shown since the one before. */
   missed?: number;
 };
 
@@ -39,22 +39,27 @@ type RecordParts = {
   clock: Clock;
   metrics: RequestMetrics;
   pageFigures: PageFigures;
-  /** ingest/usage/: when each key was used last, and the outcomes of each project by hour. */
+  /** From ingest/usage/: when each key was last used, and each project's outcomes by hour. */
   keyUse: { note(access: Access): void };
   ledger: { note(project: ProjectState, outcome: Outcome, reason?: string, keyId?: string): void };
-  /** Who watches refusals. */
+  /** Shows refusals to `sluice tail --refused`. */
   tail: Pick<TailFeed, 'isWatched' | 'show'>;
   /** Undefined in production. */
   requestLog: RequestLog | undefined;
 };
 
-/** Refusals that one worker shows in a second: a flood of them stays one of requests. */
+/**
+ * Refusals that one worker shows in a second. The bound keeps a flood of refused requests from
+ * becoming a flood of messages.
+ */
 const REFUSALS_PER_SEC = 200;
 
-/** Where the one outcome of each request is written down. */
+/** Records the outcome of each request in all metrics, statistics and logs. */
 export class RequestRecord {
   readonly #parts: RecordParts;
-  /** Refusals that were shown since a monotonic ms, and not shown. */
+  /**
+   * Refusals shown since `since` (monotonic ms), and refusals not shown since the last one shown.
+   */
   #shown = { since: 0, count: 0, missed: 0 };
 
   constructor(parts: RecordParts) {

@@ -3,22 +3,22 @@ import { isRequestId } from './answers/outcome.ts';
 import type { CloseMode } from './exchange.ts';
 
 /**
- * The part of a uWebSockets.js request that a head needs. The request is dead after the turn of the
- * head.
+ * The part of a uWebSockets.js request that a head needs. Such a request may only be read in the
+ * turn of the event loop in which its head arrived.
  */
 export interface RawHead {
   forEach(each: (lowerCaseName: string, value: string) => void): void;
   getHeader(lowerCaseName: string): string;
-  /** The path alone. */
+  /** The path without the query. */
   getUrl(): string;
-  /** Without the question mark; undefined when the URL has none. */
+  /** The query without the question mark; undefined when the URL has none. */
   getQuery(): string | undefined;
   getParameter(index: number): string | undefined;
 }
 
 /**
- * This SDK reuses connections that the server has closed as idle, so its answers say `Connection:
- * close`.
+ * Name of an SDK that reuses connections which the server has closed as idle. So answers to it say
+ * `Connection: close`.
  */
 const REUSES_CLOSED = 'sentry.rust';
 const CLOSE_OPTION = /(?:^|,)\s*close\s*(?:,|$)/i;
@@ -35,29 +35,36 @@ const noHeaders = () => ({
   authorization: '',
 });
 /**
- * The headers that most requests are asked for; '' when absent, of several the first with a value.
+ * Headers that most requests need. A missing header is ''. Of a header with several lines, the
+ * first value that is not empty counts.
  */
 export type KnownHeaders = ReturnType<typeof noHeaders>;
 
 /**
- * The head of a request, read in one walk over its headers: to look one up by its name costs a
- * crossing into uWebSockets.js. The walk also finds what can hide a second message or exhaust
- * memory, whether the connection ends with the answer, and the name that the request has already.
+ * The head of a request. All headers are read in one walk, because looking one up by name costs a
+ * crossing into uWebSockets.js. The walk also finds headers that could hide a second message or
+ * exhaust memory, whether the connection ends with the answer, and the request's id.
  */
 export class RequestHead {
-  /** Lives on after the turn of the head. */
+  /** These values remain valid after the turn in which the head arrived. */
   readonly headers: KnownHeaders = noHeaders();
   oddLength = false;
   oddEncoding = false;
-  /** More than one Host: whoever is in front may have gone by the other. */
+  /**
+   * More than one Host line. A proxy in front may have routed the request by another line than
+   * sluice reads.
+   */
   oddHost = false;
-  /** An expectation that the library does not know: the client may wait for ever. */
+  /**
+   * An Expect header that uWebSockets.js does not understand. The client might wait for ever for
+   * its reply.
+   */
   oddExpectation = false;
   readonly tooBig: boolean;
   closeMode: CloseMode = 'no';
-  /** Its Content-Length is 0. */
+  /** Whether the Content-Length is 0. */
   isEmpty = false;
-  /** Without its question mark, '' when there is none. */
+  /** The query without its question mark; '' when there is none. */
   readonly query: string;
   requestId = '';
   readonly #raw: RawHead;
@@ -66,7 +73,7 @@ export class RequestHead {
   #connections = 0;
   #hosts = 0;
 
-  /** @param parameter that of a path which the library does not know as one of ours */
+  /** @param parameter of the path, where sluice itself matched the path to a route */
   constructor(raw: RawHead, parameter?: string) {
     this.#raw = raw;
     this.#parameter = parameter;
@@ -86,12 +93,14 @@ export class RequestHead {
       raw.getUrl().length > URL_BYTES_MAX;
   }
 
-  /** The end of its message cannot be trusted or never comes, or the head is too big. */
+  /**
+   * Whether the end of the message cannot be trusted or may never come, or the head is too large.
+   */
   get isOdd(): boolean {
     return this.oddLength || this.oddEncoding || this.oddHost || this.oddExpectation || this.tooBig;
   }
 
-  /** The head's oddness, in a sentence. */
+  /** Says in a sentence why the head is odd. */
   get oddness(): string {
     if (this.oddLength) return 'the Content-Length is not one number';
     if (this.oddEncoding) return 'the Transfer-Encoding is not chunked';
@@ -99,12 +108,17 @@ export class RequestHead {
     return this.tooBig ? 'the head is too large' : 'Expect must be written 100-continue';
   }
 
-  /** Any other header than the known ones, '' when absent. In the turn of the head. */
+  /**
+   * A header other than the known ones; '' when absent. Only in the turn in which the head arrived.
+   */
   getHeader(lowerCaseName: string): string {
     return this.#raw.getHeader(lowerCaseName);
   }
 
-  /** All lines of a header as one list, in their order. In the turn of the head. */
+  /**
+   * All lines of a header, in order, joined with commas. Only in the turn in which the head
+   * arrived.
+   */
   getList(lowerCaseName: string): string {
     const lines: string[] = [];
     this.#raw.forEach((name, value) => {
@@ -113,7 +127,7 @@ export class RequestHead {
     return lines.join(',');
   }
 
-  /** In the turn of the head. */
+  /** A parameter of the route. Only in the turn in which the head arrived. */
   getParameter(index: number): string {
     return this.#parameter ?? this.#raw.getParameter(index) ?? '';
   }
@@ -136,8 +150,8 @@ export class RequestHead {
         this.oddExpectation ||= value !== '' && value !== '100-continue';
         break;
       case 'connection':
-        // uWebSockets.js knows `close` by the length of the first such header, and ends the
-        // connection then without saying so.
+        // uWebSockets.js recognises `close` by the length of the first Connection header. It then
+        // ends the connection without telling the client.
         if (this.#connections++ === 0 && value.length === 5) this.closeMode = 'by the library';
         else if (CLOSE_OPTION.test(value)) this.#closeByUs();
         break;

@@ -1,16 +1,18 @@
 /**
- * The story of one ingest request, top to bottom: authenticate → room → known refusal → body →
- * filter → one admission (token and position) → publish → answer. It ends in exactly one outcome.
- * Each step runs only if the one before passed, but a body that is refused for what it is, or that
- * holds nothing to store, still takes a token: what the limit says comes first.
+ * The story of one ingest request, from top to bottom: authenticate → room → known refusal → body →
+ * filter → one admission (token and position) → publish → answer. A request has exactly one
+ * outcome. Each step runs only if the one before passed, with one exception. A body that is refused
+ * for its content, or that holds nothing to store, still takes a token, because the limit's
+ * decision comes first.
  *
  *     serve → #readBody … #onBody → #onFiltered → #admit … #onAdmission → #answerOrPublish
  *                 │          │                                                └─ … #onPublished
  *                 │          └─ #filter (… for payloads that are on the disk)
- *                 └─ #takeTokenFirst … (of a body that goes to disk: it waits for leave)
+ *                 └─ #takeTokenFirst … (for a body that goes to disk: it waits for permission)
  *
- * At each `…` the request waits, and a callback goes on. Promises there cost a twentieth of a
- * worker's time (bench/HISTORY.md), so only what waits for the disk has one.
+ * At each `…` the request waits, and a callback continues it. Promises instead of callbacks would
+ * cost a twentieth of a worker's time (bench/HISTORY.md). So only steps that wait for the disk use
+ * promises.
  */
 
 import { type Category, categoryBit, isContainerType, typeBit } from '../../lib/item-types.ts';
@@ -46,7 +48,7 @@ import type { Exchange } from './exchange.ts';
 import type { FinishedRequest, RefusedKey } from './record.ts';
 import type { KnownHeaders, RequestHead } from './request-head.ts';
 
-/** Compiled anew for each record. */
+/** Compiled filters of each project. They are compiled again when the project's record changes. */
 const COMPILED = new Slot<{ record: Project; filters: CompiledFilters }, ProjectState>(
   ({ record }) => ({ record, filters: compileFilters(record) }),
   () => false,
@@ -58,24 +60,24 @@ function filtersOf(project: ProjectState): CompiledFilters {
 
 const NO_ITEMS: HeldItem[] = [];
 
-/** The items that the filters keep, or the filter that left none. */
+/** The items that the filters keep, or the filter that removed the last of them. */
 type FilterResult = HeldItem[] | InboundFilter;
 type RefusedRate = Extract<RateDecision, { kind: 'refused' }>;
 
 /**
- * The category whose window refuses; undefined when nothing refuses, or the project's or key's own
- * window does.
+ * The category whose window refuses. Undefined when nothing refuses, or when the window of the
+ * project or key refuses.
  */
 const categoryThatRefuses = (scope: RateScope, rate: RateDecision | undefined): Category | undefined =>
   rate?.kind === 'refused' ? scope.refusingCategory(rate.windowNumber) : undefined;
 /**
- * The decision for the X-RateLimit headers; they show none of an admission by a category's window
- * alone.
+ * The decision that the X-RateLimit headers show. An admission by windows of categories alone is
+ * not shown.
  */
 const shownRate = (scope: RateScope, rate: RateDecision | undefined): RateDecision | undefined =>
   scope.hasOwnWindow || rate?.kind !== 'admitted' ? rate : undefined;
 
-/** An endpoint that takes items: who reads its bodies, and the form of its answers. */
+/** An endpoint that takes items: the reader of its bodies, and its answers. */
 export type ItemEndpoint = Endpoint & { readonly newReader: NewItemReader };
 
 const ENVELOPE: ItemEndpoint = { name: 'ingest', newReader: newParser, answers: ENVELOPE_ANSWERS };
@@ -84,25 +86,28 @@ export class IngestRequest extends EndpointRequest {
   readonly #endpoint: ItemEndpoint;
   #clientKey: ClientKey | undefined;
   #access: Access | undefined;
-  /** The key that is refused, and the project that refuses it. */
+  /** The refused key, and the project that refuses it. */
   #refused: RefusedKey | undefined;
   #headers: KnownHeaders | undefined;
-  /** Header lines of the answer, as are `#usageHeaders`. */
+  /** Header lines of the answer about the limit; `#usageHeaders` has those about the quota. */
   #rateHeaders = '';
   #usageHeaders = '';
   #upload: Upload | undefined;
   /** Undefined until the body was read or refused. */
   #body: UploadResult | undefined;
-  /** The filter that left nothing. */
+  /** The filter that removed the last items. */
   #filteredBy: InboundFilter | undefined;
-  /** Limited categories in whose windows its early token is booked; undefined: it has none. */
+  /**
+   * Limited categories whose windows the early token is booked in; undefined: the request has no
+   * early token.
+   */
   #earlyCategories: number | undefined;
-  /** Categories over their limits, of which nothing is stored. */
+  /** Categories over their limits, whose items are dropped. */
   #dropped: { resetSec: number; category: Category }[] | undefined;
   /** The client's address, when the project wants it to be filled in. */
   #clientAddress: string | undefined;
   #counted: { month: string; position: number } | undefined;
-  /** Monotonic ms; set with the last body byte. */
+  /** When the answer is due, monotonic ms; set with the last body byte. */
   #deadline = 0;
 
   constructor(services: RequestServices, exchange: Exchange, endpoint = ENVELOPE) {
@@ -119,7 +124,7 @@ export class IngestRequest extends EndpointRequest {
     const announced = Number(head.headers['content-length']);
     if (!publisher.hasRoomFor(project.id, project, announced) || !budget.hasRoomFor(project))
       return this.refuse('overloaded');
-    // A flood over the limit ends here: nothing is made ready for its bodies.
+    // A flood of requests over the limit ends here, before anything is prepared for the bodies.
     if (!this.#passOrRefuseRate(admission.knownRefusal(scope))) return;
 
     this.#headers = head.headers;
@@ -147,7 +152,7 @@ export class IngestRequest extends EndpointRequest {
 
   // ---- The body ----
 
-  /** The story goes on in {@link #onBody}, unless the request ends before. */
+  /** Reads the body. The story continues in {@link #onBody}, unless the request ends before. */
   #readBody(head: RequestHead, project: ProjectState, announced: number): void {
     const { budget } = this.services;
     budget.inflationQueue.note(project, this.exchange.startedAt);
@@ -175,7 +180,7 @@ export class IngestRequest extends EndpointRequest {
   end(): void {
     this.#deadline = this.services.clock.monotonic() + ANSWER_MS_MAX;
     this.guard(() => this.#upload?.end());
-    // Neither the disk nor the inflaters have a time-out of their own.
+    // A timer is needed, because neither the disk nor the inflaters have a time-out of their own.
     if (!this.#body)
       this.runAfter(ANSWER_MS_MAX, () =>
         this.#refuseUnqueued('not inflated and spooled before the deadline'),
@@ -188,10 +193,10 @@ export class IngestRequest extends EndpointRequest {
 
   #onBody(body: UploadResult): void {
     this.#body = body;
-    // A body that was refused takes a token too, on purpose, even when it was refused as
-    // `overloaded`: a flood of bodies that swell is limited like any other.
+    // A refused body takes a token as well, even when it was refused as `overloaded`. So a flood of
+    // bodies that swell is limited like any other.
     const filtered = body.ok ? this.#filter(body.envelope) : NO_ITEMS;
-    // Few have payloads on the disk, and a promise would cost each request.
+    // Only bodies with payloads on the disk need a promise; one for each request would cost time.
     if (!(filtered instanceof Promise)) return this.#onFiltered(filtered);
     const msLeft = Math.max(1, this.#deadline - this.services.clock.monotonic());
     this.runAfter(msLeft, () => this.#refuseUnqueued('not read from the spool before the deadline'));
@@ -199,10 +204,11 @@ export class IngestRequest extends EndpointRequest {
   }
 
   /**
-   * A body that needs the disk takes its token first, so that no flood of uploads is written only
-   * to be refused. When only categories refuse what has come, more may follow that is stored: the
-   * body is spooled, and {@link #admit} asks again. If the key was revoked meanwhile, the project's
-   * token is taken here, and {@link #admit} refuses the request.
+   * Takes the token of a body that needs the disk before anything is written, so that a flood of
+   * uploads is not written only to be refused. When only categories refuse the items so far, later
+   * items may still be stored. So the body is spooled, and {@link #admit} asks again. If the key
+   * was revoked meanwhile, the token is taken from the project here, and {@link #admit} refuses the
+   * request.
    */
   #takeTokenFirst(upload: Upload): void {
     const { project } = this.#access as Access;
@@ -236,7 +242,7 @@ export class IngestRequest extends EndpointRequest {
   }
 
   #onFiltered(filtered: FilterResult): void {
-    this.stopTimer(); // The limiter has time-outs of its own; the publisher is given #deadline.
+    this.stopTimer(); // The limiter and the publisher have time-outs of their own.
     if (typeof filtered === 'string') this.#filteredBy = filtered;
     const kept = typeof filtered === 'string' ? NO_ITEMS : filtered;
     this.#admit(kept);
@@ -244,15 +250,18 @@ export class IngestRequest extends EndpointRequest {
 
   // ---- The admission ----
 
-  /** Undefined: the key is no longer valid. The record may have changed while the body came. */
+  /**
+   * The scope of the request's key. The record may have changed while the body came; undefined when
+   * the key is no longer valid.
+   */
   #scopeOfKeyNow(): RateScope | undefined {
     const { key } = this.#clientKey as ClientKey;
     return (this.#access as Access).project.authenticate(key, this.services.clock)?.scope;
   }
 
   /**
-   * Asks for a token and a position; items of a category over its limit are dropped, the rest asks
-   * again.
+   * Asks for a token and a position. Items of a category over its limit are dropped, and the
+   * request asks again for the rest.
    */
   #admit(kept: HeldItem[]): void {
     if (this.finished) return;
@@ -280,7 +289,10 @@ export class IngestRequest extends EndpointRequest {
       this.#answerOrPublish(kept);
   }
 
-  /** @returns the items that the category leaves; when there are none, it is the end. */
+  /**
+   * Drops the items of a category over its limit. When no item is left, the request is refused.
+   * @returns the remaining items
+   */
   #drop(items: readonly HeldItem[], category: Category, { resetSec }: RefusedRate): HeldItem[] {
     const bit = categoryBit(category);
     const rest: HeldItem[] = [];
@@ -296,7 +308,10 @@ export class IngestRequest extends EndpointRequest {
     return rest;
   }
 
-  /** Refuses the request, or returns true. `rate` undefined: no token was asked for. */
+  /**
+   * Refuses the request, or returns true.
+   * @param rate undefined: no token was asked for
+   */
   #passOrRefuseRate(rate: RateDecision | undefined): boolean {
     if (this.finished) return false;
     if (!rate) return true;
@@ -321,7 +336,7 @@ export class IngestRequest extends EndpointRequest {
     if (!count) return true;
     if (count.kind === 'unavailable') {
       if (this.services.whileAway.quota === 'fail') {
-        // Where the broker is why, it had the checkpoint of the month.
+        // When the broker is the cause (it has the month's checkpoint), the answer is 503.
         if (this.services.publisher.available) this.fail('the quota could not be counted');
         else this.refuse('overloaded');
         return false;
@@ -347,7 +362,7 @@ export class IngestRequest extends EndpointRequest {
       this.reason = filter;
       return this.#succeed('filtered', envelope, headerLines([['X-Service-Filtered', filter]]));
     }
-    // Nothing to store: neither counted nor queued.
+    // Nothing is left to store, so the envelope is neither counted nor queued.
     if (items.length === 0) {
       this.reason = envelope.skipped.size === 0 ? 'no-items' : 'unstored-types';
       return this.#succeed('empty', envelope, headerLines([[EMPTY, this.reason]]));
@@ -378,7 +393,10 @@ export class IngestRequest extends EndpointRequest {
     );
   }
 
-  /** As the project wants it when the envelope is accepted; undefined: there is nothing to do. */
+  /**
+   * The changes to the payloads, by the project's settings at the time of acceptance; undefined:
+   * none.
+   */
   #privacyOf({ scrub, names, fillIp }: ProjectPrivacy, items: readonly HeldItem[]): Privacy | undefined {
     const clientAddress = fillIp ? this.#clientAddress : undefined;
     const userAgent = fillIp ? this.#agentFor(items) : undefined;
@@ -387,7 +405,7 @@ export class IngestRequest extends EndpointRequest {
     return isNeeded ? { scrub, names, clientAddress, userAgent } : undefined;
   }
 
-  /** Only containers can ask for the client's agent. */
+  /** The request's User-Agent, for envelopes with containers: only containers can ask for it. */
   #agentFor(items: readonly HeldItem[]): string | undefined {
     const userAgent = this.#headers?.['user-agent'] ?? '';
     const isFit = userAgent !== '' && userAgent.length <= AGENT_CHARS_MAX;
@@ -405,7 +423,7 @@ export class IngestRequest extends EndpointRequest {
     else this.refuse('overloaded');
   }
 
-  /** An overload, unless it is the disk that does not answer: that is a fault. */
+  /** Refuses the request as an overload, unless the disk does not answer: then it fails. */
   #refuseUnqueued(reason: string): void {
     if (this.services.budget.disk.isLate) this.fail(reason);
     else this.refuse('overloaded');
@@ -424,7 +442,9 @@ export class IngestRequest extends EndpointRequest {
     this.finish(outcome, { status, headers: isWhole ? headers : headers + this.#missingHint(skipped), body });
   }
 
-  /** @returns the header line that tells the client to stop sending such items for a while */
+  /**
+   * @returns the header line that tells the client to stop sending the items that were not stored
+   */
   #missingHint(skipped: SkippedItems): string {
     const hints = categoryHints(this.#dropped ?? [], this.services.clock);
     const unsupported = this.services.unsupportedHint(skipped.keys());

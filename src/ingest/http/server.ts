@@ -1,6 +1,6 @@
 /**
- * The only file that imports uWebSockets.js: its routes, and what is answered before there is a
- * request.
+ * The HTTP server. Only this file imports uWebSockets.js. It has the routes and the answers that
+ * need no request object.
  */
 import uWS from 'uWebSockets.js';
 import { REQUESTS_IN_FLIGHT_MAX } from '../../limits.ts';
@@ -28,8 +28,8 @@ const preflight = (req: uWS.HttpRequest): Answer => ({
 });
 
 /**
- * Endpoints below `/api/{project}` that SDKs know and that are not served, with the reason they are
- * told.
+ * Endpoints below `/api/{project}` that SDKs know but sluice does not serve, with the reason in the
+ * answer.
  */
 const NOT_SERVED: ReadonlyMap<string, string> = new Map([
   ['store', 'events are taken in envelopes alone: POST /api/{project}/envelope/'],
@@ -42,14 +42,17 @@ const NOT_SERVED: ReadonlyMap<string, string> = new Map([
 
 const partsOf = (path: string): string[] => path.split('/').filter((part) => part !== '');
 
-/** The answer to a path that is no endpoint. */
+/** The answer to a path that belongs to no route. */
 function notFound(path: string): Answer {
   const [first, , name = ''] = partsOf(path);
   const reason = first === 'api' ? NOT_SERVED.get(name) : undefined;
   return reason === undefined ? NOT_FOUND : withReason(NOT_FOUND, reason);
 }
 
-/** The one parameter of a route in a path, '' when it has none; undefined: another path. */
+/**
+ * Matches a path to a route with at most one parameter. Returns the parameter, or '' when the route
+ * has none; undefined when the path does not match.
+ */
 function parameterIn(path: string, route: string): string | undefined {
   const [given, wanted] = [partsOf(path), partsOf(route)];
   let parameter = '';
@@ -61,7 +64,7 @@ function parameterIn(path: string, route: string): string | undefined {
 
 type Handler = (res: uWS.HttpResponse, req: uWS.HttpRequest, parameter?: string) => void;
 
-/** Makes the request whose head has come. */
+/** Makes the request object when a head has arrived. */
 export type Opener = (
   services: RequestServices,
   exchange: Exchange,
@@ -73,9 +76,9 @@ export type ServerOptions = {
   metrics: RequestMetrics;
   heartbeatPath: string;
   openIngest: Opener;
-  /** Undefined until the registry has loaded: requests are then answered 503. */
+  /** Undefined until the registry has loaded; until then requests get 503. */
   services(): RequestServices | undefined;
-  /** Body of /readyz, and whether it is 200. */
+  /** Body of /readyz, and whether its status is 200. */
   readiness(): { ready: boolean; body: string };
 };
 
@@ -83,10 +86,13 @@ export class Server {
   readonly #app = uWS.App();
   readonly #options: ServerOptions;
   readonly #sweeper: NodeJS.Timeout;
-  /** Handlers by path, for paths with doubled slashes, which the library takes for others. */
+  /**
+   * Handlers by path, for paths with doubled slashes: uWebSockets.js does not match those to its
+   * routes.
+   */
   readonly #handlers = new Map<string, Handler>();
   #listenSocket: uWS.us_listen_socket | undefined;
-  /** Open client connections. */
+  /** Number of open client connections. */
   connections = 0;
 
   constructor(options: ServerOptions) {
@@ -117,7 +123,10 @@ export class Server {
     this.#sweeper = setInterval(() => options.exchanges.sweep(), SWEEP_MS);
   }
 
-  /** @throws when the address cannot be listened on */
+  /**
+   * Starts to accept connections.
+   * @throws when the address cannot be listened on
+   */
   listen(host: string, port: number): Promise<void> {
     return new Promise((resolve, reject) => {
       this.#app.listen(host, port, (socket) => {
@@ -129,9 +138,9 @@ export class Server {
   }
 
   /**
-   * Stops accepting. Runs right after a poll of the sockets, when the accept queue has just been
-   * emptied: what has come since, the kernel resets. So no connection is closed yet, for its client
-   * would come back at once.
+   * Stops accepting connections. The kernel resets connections that wait in the accept queue. So
+   * the listener is closed right after a poll of the sockets, when the queue has just been emptied.
+   * Open connections are not closed here, because their clients would come back at once.
    */
   closeListener(): Promise<void> {
     return new Promise((resolve) => {
@@ -143,20 +152,20 @@ export class Server {
     });
   }
 
-  /** From now on every answer closes its connection. */
+  /** Makes every answer from now on close its connection. */
   closeWithAnswers(): void {
     this.#options.exchanges.allAnswersClose = true;
   }
 
-  /** Closes every connection that is left. */
+  /** Closes all connections that are left. */
   close(): void {
     clearInterval(this.#sweeper);
     this.#app.close();
   }
 
   /**
-   * POST is served, OPTIONS is the preflight, everything else is 405; all with and without a final
-   * slash.
+   * Adds the routes of an endpoint, with and without a final slash. POST is served, OPTIONS is
+   * answered as a preflight, and every other method gets 405.
    */
   #endpoint(endpoint: EndpointName, path: string, open: Opener): void {
     const { exchanges } = this.#options;
@@ -180,13 +189,16 @@ export class Server {
     };
     this.#handlers.set(path, handle);
     for (const pattern of [path, `${path}/`]) {
-      // A handler of its own spares most requests the look at their method.
+      // A route of its own for POST saves most requests the look at their method.
       this.#app.post(pattern, (res, req) => serve(res, req));
       this.#app.any(pattern, (res, req) => handle(res, req));
     }
   }
 
-  /** Notes a request that is refused at its head. While the registry is read, its outcome alone. */
+  /**
+   * Records a request that is refused at its head. Without the registry, only its outcome is
+   * counted.
+   */
   #note(
     endpoint: EndpointName,
     outcome: 'invalid' | 'overloaded',
@@ -206,7 +218,10 @@ export class Server {
     this.#app.any(path, (res, req) => handle(res, req));
   }
 
-  /** Doubled slashes count as one: base URLs that end in a slash and proxies make them. */
+  /**
+   * Answers paths without a route. A path with doubled slashes is matched as if they were single:
+   * base URLs that end in a slash produce such paths, and so do proxies.
+   */
   #elsewhere(res: uWS.HttpResponse, req: uWS.HttpRequest): void {
     const path = req.getUrl();
     if (path.includes('//'))
@@ -219,7 +234,7 @@ export class Server {
 
   #other(res: uWS.HttpResponse, req: uWS.HttpRequest, answer: Answer): void {
     this.#options.metrics.other(answer.status);
-    // A client would take bytes behind the head of an answer to HEAD for the next answer.
+    // A client would take the body of an answer to HEAD for the next answer.
     const shown = req.getMethod() === 'head' ? { ...answer, body: '' } : answer;
     const head = new RequestHead(req);
     const exchange = new Exchange(res, this.#options.exchanges, head);

@@ -1,6 +1,6 @@
 /**
- * A request that is sampled: the story of request.ts, told with a span for each step. The request
- * itself knows nothing of it: what it calls is wrapped.
+ * A sampled request: the story of request.ts with a span for each step. The request itself knows
+ * nothing of spans, because they are added in wrappers of its services.
  */
 import type { Span, Tracing } from '../../lib/tracing/tracing.ts';
 import type { RequestServices } from './endpoint-request.ts';
@@ -10,7 +10,7 @@ import type { Opener } from './server.ts';
 
 const NAME = 'POST /api/{project}/envelope';
 
-/** Opens the requests of a worker that traces. */
+/** Returns the function that opens the requests of a worker with tracing. */
 export const tracedBy =
   (tracing: Tracing): Opener =>
   (services, exchange, head) => {

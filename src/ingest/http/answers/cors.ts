@@ -1,6 +1,6 @@
 /**
- * CORS headers: every origin may send. A browser lets its SDK read a header only when it is exposed
- * here, and see a status only when the answer, an error too, allows the origin.
+ * CORS headers: every origin may send. A browser lets an SDK read only the headers that are exposed
+ * here, and lets it see the status of an answer or error only when the answer allows the origin.
  */
 import { EMPTY, type Header, headerLines, JSON_TYPE, REASON, REQUEST_ID } from './outcome.ts';
 
@@ -18,7 +18,7 @@ const EXPOSED = [
   REQUEST_ID,
 ];
 
-/** Headers that are allowed to a preflight which names none. */
+/** Headers that are allowed in answer to a preflight that names no headers. */
 const ALLOWED = [
   'content-type',
   'content-encoding',
@@ -33,7 +33,7 @@ const ALLOWED = [
   'tracestate',
 ];
 
-/** On every answer. */
+/** Headers of every answer. */
 export const CORS_HEADERS: readonly Header[] = [
   ['Access-Control-Allow-Origin', '*'],
   ['Access-Control-Expose-Headers', EXPOSED.join(', ')],
@@ -42,8 +42,8 @@ export const CORS_HEADERS: readonly Header[] = [
 const [first, ...rest] = [JSON_TYPE, ...CORS_HEADERS];
 
 /**
- * The headers of every answer as one name and one value that holds the lines of the others
- * ({@link headerLines}).
+ * The headers that every answer has, as one name and one value. The value holds the lines of the
+ * further headers ({@link headerLines}).
  */
 export const COMMON_HEADERS = {
   name: first?.[0] ?? '',
@@ -52,12 +52,16 @@ export const COMMON_HEADERS = {
 
 const ASKED_CHARS_MAX = 4_096;
 const ASKED_NAMES_MAX = 100;
-/** RFC 9110, 5.6.2. No name that holds anything else, such as a line break, is sent back. */
+/**
+ * The form of a header name (RFC 9110, 5.6.2). A name with other characters, such as a line break,
+ * is never sent back.
+ */
 const TOKEN = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
 
 /**
- * Pages are instrumented by libraries that add headers to every request, so whatever is asked for
- * is allowed.
+ * The headers that a preflight is allowed: all that it names, since libraries instrument pages and
+ * add headers to every request.
+ * @param asked Access-Control-Request-Headers, '' when absent
  */
 function allowedOf(asked: string): readonly string[] {
   if (asked === '' || asked.length > ASKED_CHARS_MAX) return ALLOWED;
@@ -66,10 +70,10 @@ function allowedOf(asked: string): readonly string[] {
 }
 
 /**
- * Header lines of the answer to OPTIONS, beside {@link CORS_HEADERS}. A day is the longest that any
- * browser remembers it. Browsers remember it by header name; Vary is for caches in between that
+ * Header lines of the answer to OPTIONS, beside {@link CORS_HEADERS}. No browser keeps such an
+ * answer for longer than a day. Browsers keep it by header name; Vary is for caches in between that
  * keep answers to OPTIONS.
- * @param asked Access-Control-Request-Headers, '' when it is absent
+ * @param asked Access-Control-Request-Headers, '' when absent
  */
 export function preflightHeaders(asked: string): string {
   return headerLines([

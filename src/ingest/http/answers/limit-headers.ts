@@ -4,12 +4,12 @@ import { RETRY_AFTER_SEC } from '../../../limits.ts';
 import type { RateDecision } from '../../limit/admission.ts';
 
 /**
- * X-Sentry-Rate-Limits: what SDKs are to stop sending, and for how long. They prefer it to
- * Retry-After. Each limit is `seconds:categories:scope`; no category means all of them.
+ * The header that tells SDKs what to stop sending and for how long. SDKs prefer it to Retry-After.
+ * Each limit has the form `seconds:categories:scope`; without categories it covers all of them.
  */
 export const RATE_HINT = 'X-Sentry-Rate-Limits';
 
-/** On 429: everything of this project waits. */
+/** Limit that makes everything of the project wait; sent with a 429. */
 export const projectHint = (seconds: number): string => `${seconds}::project`;
 
 const LIMITED_NAMES: Readonly<Record<Category, string>> = {
@@ -20,11 +20,11 @@ const LIMITED_NAMES: Readonly<Record<Category, string>> = {
   replays: 'replay',
 };
 
-/** Over the limit of a category: it waits, and the rest of the project goes on. */
+/** Limit for one category of the project; items of other categories may go on. */
 const categoryHint = (seconds: number, category: Category): string =>
   `${seconds}:${LIMITED_NAMES[category]}:project`;
 
-/** Categories by item type: notes of the convention's public documentation. */
+/** Names of an SDK's categories by item type, as in the convention's public documentation. */
 const HINTED_OF_TYPE: Readonly<Record<string, readonly string[]>> = {
   session: ['session'],
   sessions: ['session'],
@@ -36,9 +36,9 @@ const HINTED_OF_TYPE: Readonly<Record<string, readonly string[]>> = {
   user_report: ['default'],
   attachment: ['attachment'],
   statsd: ['metric_bucket'],
-  // JavaScript SDKs of version 10 know it as `metric`.
+  // JavaScript SDKs of version 10 call this category `metric`.
   trace_metric: ['trace_metric', 'metric'],
-  // A client that sends these sends no other replays.
+  // The category covers all replays, but a client that sends these sends no others.
   replay_video: ['replay'],
   raw_security: ['security'],
 };
@@ -49,14 +49,15 @@ const categoriesOf = (type: string): readonly string[] =>
   Object.hasOwn(HINTED_OF_TYPE, type) ? (HINTED_OF_TYPE[type] ?? []) : [];
 
 /**
- * The value of X-Sentry-Rate-Limits for an envelope that held items of these types, none of which
- * is stored.
+ * Returns the value of X-Sentry-Rate-Limits for an envelope with items of these types, none of
+ * which is stored; undefined: no such header.
  */
 export type UnsupportedHint = (skipped: Iterable<string>) => string | undefined;
 
 /**
- * Makes hints that never silence a stored type: they leave out each category that a stored type
- * belongs to. Where no category is left there is no hint: an empty list would silence everything.
+ * Makes an {@link UnsupportedHint} that never silences a stored type: categories to which a stored
+ * type belongs are left out. When no category is left there is no hint, because a limit without
+ * categories would silence everything.
  */
 export function unsupportedHintFor(stored: ReadonlySet<string>): UnsupportedHint {
   const spared = new Set([...stored].flatMap(categoriesOf));
@@ -70,21 +71,22 @@ export function unsupportedHintFor(stored: ReadonlySet<string>): UnsupportedHint
 // ---- Headers about a limit ----
 
 /**
- * Seconds until a window has room. A reset is never further away, but a clock of ours may be wrong.
+ * Seconds until a window has room, from 1 to RETRY_AFTER_SEC + 1. A reset is never further away,
+ * but a clock may be wrong.
  */
 function secondsUntil(resetSec: number, now: number): number {
   return Math.min(Math.max(Math.ceil(resetSec - now / 1000), 1), RETRY_AFTER_SEC + 1);
 }
 
-/** A category over its limit, until a moment in Unix seconds. */
+/** A category over its limit, and when its window has room again, Unix seconds. */
 type Dropped = { resetSec: number; category: Category };
 
 export const categoryHints = (dropped: readonly Dropped[], clock: Pick<Clock, 'now'>): string[] =>
   dropped.map(({ resetSec, category }) => categoryHint(secondsUntil(resetSec, clock.now()), category));
 
 /**
- * X-RateLimit-* of an answer, as header lines. A refusal's row in REFUSALS already says that
- * nothing remains.
+ * X-RateLimit-* of an answer, as header lines. A refusal has X-RateLimit-Remaining already from its
+ * row in REFUSALS.
  */
 export const rateHeaders = {
   of(decision: Exclude<RateDecision, { kind: 'unavailable' }>, clock: Pick<Clock, 'now'>): string {
@@ -93,31 +95,31 @@ export const rateHeaders = {
     return `${reset}\r\n${RATE_HINT}: ${projectHint(secondsUntil(decision.resetSec, clock.now()))}`;
   },
   /**
-   * Headers for an envelope that holds these categories alone: the first of them to have room
-   * decides.
+   * For a refused envelope whose items are all of these categories. The reset is that of the first
+   * category to have room.
    */
   ofCategories(dropped: readonly Dropped[], clock: Pick<Clock, 'now'>): string {
     const reset = Math.min(...dropped.map(({ resetSec }) => resetSec));
     return `\r\nX-RateLimit-Reset: ${reset}\r\n${RATE_HINT}: ${categoryHints(dropped, clock).join(', ')}`;
   },
   /**
-   * The limiter was asked but knows nothing: the reset that goes with Retry-After. @param now Unix
-   * ms
+   * For a refusal because the limiter did not answer. The reset agrees with Retry-After.
+   * @param now Unix ms
    */
   unavailable(now: number): string {
     return `\r\nX-RateLimit-Reset: ${Math.ceil(now / 1000) + RETRY_AFTER_SEC}`;
   },
 };
 
-/** Percent of the quota in use, rounded down. */
+/** Percentage of the quota that is used, rounded down. */
 function usagePercent(current: number, quota: number | undefined): number {
   if (quota === undefined) return 0;
   return quota === 0 ? 100 : Math.floor((100 * current) / quota);
 }
 
 /**
- * X-Service-Usage, its percentage, and the warning above 75 %, as header lines. `quota` undefined:
- * unlimited.
+ * X-Service-Usage, its percentage, and above 75 % the warning, as header lines.
+ * @param quota undefined: unlimited
  */
 export function quotaHeaders(current: number, quota: number | undefined): string {
   const warns = quota !== undefined && 4 * current > 3 * quota;

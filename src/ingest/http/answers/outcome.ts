@@ -1,7 +1,6 @@
 /**
- * Outcomes of a POST to one of the endpoints: a closed set, exactly one for each POST.
- * Refusals are values of this table; each row gives status, body and the headers that always go
- * with it.
+ * Outcomes of a POST to one of the endpoints: a closed set. Each POST has exactly one. Refusals are
+ * rows of the table REFUSALS; each row gives status, body and fixed headers.
  */
 import { randomUUID } from 'node:crypto';
 import { RETRY_AFTER_SEC } from '../../../limits.ts';
@@ -34,26 +33,29 @@ export type Outcome = (typeof OUTCOMES)[number];
 export type Header = readonly [name: string, value: string];
 
 /**
- * Each header as a line break and its line. The lines of an answer are appended to the value of its
- * first header (COMMON_HEADERS), and all go to uWebSockets.js as that one header: it writes a value
- * as it is, and one call costs less than a call for each header. So a value must have no line break
- * of its own, least of all one that a client sent.
+ * Writes each header as a line break and its line. The lines of an answer are appended to the value
+ * of its first header (COMMON_HEADERS), and all are passed to uWebSockets.js as that one header.
+ * The library writes a value unchanged, and one call costs less than one for each header. So a
+ * value must contain no line break, least of all one that a client sent.
  */
 export const headerLines = (headers: readonly Header[]): string =>
   headers.map(([name, value]) => `\r\n${name}: ${value}`).join('');
 
 export type Answer = {
   status: string;
-  /** As {@link headerLines} makes them. */
+  /** Header lines, made by {@link headerLines}. */
   headers: string;
   body: string;
 };
 
 export const JSON_TYPE: Header = ['Content-Type', 'application/json'];
 
-/** Why a body, an expectation or a path is refused: SDKs write it into their debug log. */
+/**
+ * Header that tells why a body, an expectation or a path is refused. SDKs write it to their debug
+ * log.
+ */
 export const REASON = 'X-Sentry-Error';
-/** Why a 200 stored nothing that no filter took. */
+/** Header that tells why a 200 stored nothing, when no filter is the reason. */
 export const EMPTY = 'X-Service-Empty';
 
 const refusal = (status: string, error: string, ...headers: Header[]): Answer => ({
@@ -62,17 +64,22 @@ const refusal = (status: string, error: string, ...headers: Header[]): Answer =>
   body: JSON.stringify({ error }),
 });
 
-/** Seconds that `quota_exceeded` asks to wait: the quota may be raised at any time. */
+/**
+ * Seconds to wait after `quota_exceeded`. The time is short, because the quota may be raised at any
+ * moment.
+ */
 const QUOTA_RETRY_AFTER_SEC = 600;
 /**
- * Seconds that SDKs are hinted to wait while the limiter is away: an outage of ours must not last
- * longer in them.
+ * Seconds for which SDKs are told to stop sending while the limiter is away. The time is short, so
+ * that SDKs do not extend the outage.
  */
 const AWAY_HINT_SEC = 10;
 const REMAINING_NONE: Header = ['X-RateLimit-Remaining', '0'];
 const RETRY_AFTER: Header = ['Retry-After', `${RETRY_AFTER_SEC}`];
 
-/** The hint of `rate_limited` depends on the window: see limit-headers.ts. */
+/**
+ * The refusals. `rate_limited` also gets a hint that depends on the window: see limit-headers.ts.
+ */
 export const REFUSALS = {
   unauthenticated: refusal('401 Unauthorized', 'Missing authentication'),
   forbidden_key: refusal('401 Unauthorized', 'Invalid project or key'),
@@ -97,7 +104,7 @@ export const REFUSALS = {
 } as const satisfies Partial<Record<Outcome, Answer>>;
 export type Refused = keyof typeof REFUSALS;
 
-/** `overloaded`, of a worker that has no registry yet. */
+/** The answer `overloaded` of a worker that has not loaded the registry yet. */
 export const STARTING = refusal('503 Service Unavailable', 'Service overloaded', [
   'Retry-After',
   `${STARTING_RETRY_AFTER_SEC}`,
@@ -105,14 +112,17 @@ export const STARTING = refusal('503 Service Unavailable', 'Service overloaded',
 
 export const EXPECTATION_FAILED = refusal('417 Expectation Failed', 'Expectation failed');
 
-/** @param reason of a closed set, without anything that a client sent */
+/**
+ * Adds a reason to an answer.
+ * @param reason from a closed set, without any text of a client
+ */
 export const withReason = ({ status, headers, body }: Answer, reason: string): Answer => ({
   status,
   headers: headers + headerLines([[REASON, reason]]),
   body,
 });
 
-/** The form of an endpoint's answers. Headers that depend on a limit or a filter are added. */
+/** The answers of an endpoint. Headers that depend on a limit or a filter are added to them. */
 export type Answers = {
   /** @param eventId '' where there is none */
   accepted(eventId: string): Answer;
@@ -144,15 +154,17 @@ export const HEARTBEAT_ANSWERS: Answers = {
   failed,
 };
 
-/** Answers outside the two endpoints; counted by status, not by outcome. */
+/** Answers outside the two endpoints. They are counted by status, not by outcome. */
 export const NOT_FOUND = refusal('404 Not Found', 'Not found');
 export const methodNotAllowed = (allow: string): Answer =>
   refusal('405 Method Not Allowed', 'Method not allowed', ['Allow', allow]);
 
 export const REQUEST_ID = 'X-Request-Id';
-/** Visible ASCII, so that it can stand in a header and in a log line. */
+/**
+ * Whether a text may be a request id: visible ASCII, which is safe in a header and in a log line.
+ */
 export const isRequestId = (text: string): boolean => /^[\x21-\x7e]{1,128}$/.test(text);
 export const requestIdLine = (id: string): string => `\r\n${REQUEST_ID}: ${id}`;
 
-/** 32 hex; names one failed request in the answer and in the log. */
+/** Makes an id of 32 hex digits that names one failed request in the answer and in the log. */
 export const newErrorId = (): string => randomUUID().replaceAll('-', '');

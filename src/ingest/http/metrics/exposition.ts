@@ -1,4 +1,4 @@
-/** A worker's counters as metrics. */
+/** Exposes a worker's counters as metrics. */
 
 import {
   byLabel,

@@ -5,14 +5,14 @@ import type { Outcome } from '../answers/outcome.ts';
 
 /**
  * Counts of one project's requests at this worker since the worker started, for the page of the
- * admin port. `month` is empty while no position is known.
+ * admin port. `month` is '' while no position is known.
  */
 type ProjectFigures = {
   requests: number;
   accepted: number;
-  /** Removed by an inbound filter. */
+  /** Requests whose items an inbound filter removed. */
   filtered: number;
-  /** Over the per-minute limit or the quota. */
+  /** Requests over the per-minute limit or the quota. */
   limited: number;
   month: string;
   position: number;
@@ -23,10 +23,10 @@ const FIGURES = new Slot<ProjectFigures>(
   () => true,
 );
 
-/** Counts of one project at one worker since the worker started, or the sums of several workers. */
+/** Counts of one project since the start: those of one worker, or the sums over several. */
 export type ProjectRow = Omit<ProjectFigures, 'month' | 'position'> & {
   id: string;
-  /** Newest known position of the month's usage, and the month (`YYYY-MM`) that it belongs to. */
+  /** Newest known position in the month's usage, and its month (`YYYY-MM`). */
   usage?: { month: string; position: number };
   /** Absent: unlimited. */
   quota?: number;
@@ -35,7 +35,7 @@ export type ProjectRow = Omit<ProjectFigures, 'month' | 'position'> & {
 const LIMITED: ReadonlySet<Outcome> = new Set(['rate_limited', 'limiter_unavailable', 'quota_exceeded']);
 
 /**
- * Month strings compare as they follow one another; within a month the larger position is the
+ * The newer of two usages. Texts of months sort by time; within a month the larger position is
  * newer.
  */
 function newer(a: ProjectRow['usage'], b: ProjectRow['usage']): ProjectRow['usage'] {
@@ -56,7 +56,8 @@ const busiest = (all: Iterable<ProjectRow>): ProjectRow[] =>
   [...all].sort((a, b) => b.requests - a.requests || (a.id < b.id ? -1 : 1)).slice(0, PROJECTS_SHOWN_MAX);
 
 /**
- * The busiest projects over all workers. `quota` is that of whichever list names the project last.
+ * The busiest projects over all workers. Where the lists give different quotas for a project, the
+ * last one counts.
  */
 export function mergeProjects(lists: readonly (readonly ProjectRow[])[]): ProjectRow[] {
   const sums = new Map<string, ProjectRow>();
@@ -77,9 +78,9 @@ export function mergeProjects(lists: readonly (readonly ProjectRow[])[]): Projec
 /**
  * Counts of each project at this worker, for the page of the admin port.
  *
- * Two additions per request, nothing else: the page is for the eye, `sluice usage` is for
- * accounting. Bounded to PROJECTS_WATCHED_MAX projects, the first that came; a worker that serves
- * more shows the busiest of those.
+ * Counting costs only two additions per request. The page is for a quick look; `sluice usage` is
+ * for accounting. At most PROJECTS_WATCHED_MAX projects are counted, the first that had requests. A
+ * worker that serves more shows the busiest of these.
  */
 export class PageFigures {
   readonly #projects: ProjectState[] = [];
@@ -98,7 +99,9 @@ export class PageFigures {
     return busiest(this.#projects.filter(({ isDeleted }) => !isDeleted).map(rowOf));
   }
 
-  /** Undefined: the page has no room for this project. */
+  /**
+   * Begins to count a project; undefined when PROJECTS_WATCHED_MAX projects are counted already.
+   */
   #watch(project: ProjectState): ProjectFigures | undefined {
     if (this.#projects.length >= PROJECTS_WATCHED_MAX) return undefined;
     this.#projects.push(project);

@@ -3,29 +3,32 @@ import type { EndpointName } from './request-metrics.ts';
 
 const FLUSH_MS = 100;
 /**
- * Lines a second that are printed for all workers; of more requests the reader gets a summary.
- * So no worker needs to hand on more of them at a time.
+ * Lines a second that are printed for all workers together. When there are more requests, the
+ * reader gets a summary. So a worker passes on at most this many lines at a time.
  */
 export const LINES_PER_SEC_MAX = 20;
 
-/** Finished requests of the last moment: at most a few lines, and how many there were in all. */
+/**
+ * The requests that finished since the last flush: a few lines, the number of all, and numbers by
+ * outcome.
+ */
 export type RequestLines = { lines: string[]; total: number; outcomes: Record<string, number> };
 
 type LoggedRequest = {
   endpoint: EndpointName;
   outcome: Outcome;
-  /** Why the body was refused or stored nothing. */
+  /** Why the body was refused, or why nothing was stored. */
   reason: string | undefined;
   projectId: string | undefined;
   bytes: number;
   ms: number;
-  /** '' when it has none. */
+  /** '' when the request has no id. */
   requestId: string;
 };
 
 /**
- * Development only: what became of each request, gathered for a tenth of a second and handed on in
- * one piece.
+ * Logs the outcome of each request, in development only. Lines are gathered for FLUSH_MS and passed
+ * on together.
  */
 export class RequestLog {
   readonly #emit: (lines: RequestLines) => void;

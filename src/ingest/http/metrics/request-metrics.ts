@@ -7,7 +7,7 @@ export type EndpointName = 'ingest' | 'heartbeat';
 const zeroes = <K extends string>(names: readonly K[]): Record<K, number> =>
   Object.fromEntries(names.map((name) => [name, 0])) as Record<K, number>;
 
-/** Plain counters that the request path bumps and the admin port reads. */
+/** Plain counters. The request path increments them, and the admin port reads them. */
 export class RequestMetrics {
   readonly outcomes: Record<EndpointName, Record<Outcome, number>> = {
     ingest: zeroes(OUTCOMES),
@@ -15,19 +15,19 @@ export class RequestMetrics {
   };
   /** Answers outside the two endpoints, by status code. */
   readonly otherStatuses: Record<string, number> = {};
-  /** Stored items by type. */
+  /** Stored items, by type. */
   readonly items: Record<ItemType, number> = zeroes(ITEM_TYPES);
-  /** Items of other types, in envelopes that were answered 200. */
+  /** Items of types that are not stored, in envelopes that were answered 200. */
   readonly skipped: Record<SkippedType, number> = zeroes(SKIPPED_TYPES);
-  /** Items dropped over the limit of their category. */
+  /** Items that were dropped because their category was over its limit. */
   readonly rateLimited: Record<ItemType, number> = zeroes(ITEM_TYPES);
-  /** Bodies and heads that were answered 400, 413 or 417, by the reason that was given. */
+  /** Bodies and heads that were answered 400, 413 or 417, by the reason in the answer. */
   readonly refusedBodies: Record<string, number> = {};
-  /** Requests of projects by outcome and reason, `outcome reason`. */
+  /** Requests of projects by `outcome reason`. */
   readonly reasons: Record<string, number> = {};
-  /** Body bytes that came before the outcome of finished requests, as transmitted. */
+  /** Body bytes, as transmitted, that finished requests had received before their outcome. */
   bytes = 0;
-  /** From the request's head to its outcome. */
+  /** Seconds from a request's head to its outcome. */
   readonly duration = new Distribution(SECONDS_BOUNDS);
 
   refuseBody(reason: string): void {
