@@ -1,9 +1,9 @@
 /**
- * The columns that a sink fills from payloads, and the reader that fills them: one walk over the
- * bytes, which takes all JSON that the processor takes. What it does not ask for is skipped as it
- * is, so large numbers, lone surrogates and deep nesting there change nothing.
+ * The columns that a sink fills from payloads, and the reader that fills them. The reader walks
+ * once over the bytes, and accepts all JSON that the processor accepts. Values that no column asks
+ * for are skipped unread, so large numbers, lone surrogates and deep nesting in them do no harm.
  *
- * A column has what the payload says, or is undefined. Rules: docs/clickhouse.md.
+ * A column has the payload's value, or is undefined. Rules: docs/clickhouse.md.
  */
 import { jsonScan } from '../lib/json-text.ts';
 import { rfc3339Micros } from '../lib/timestamp.ts';
@@ -22,35 +22,39 @@ const OPEN_OBJECT = 0x7b;
 const CLOSE_ARRAY = 0x5d;
 const CLOSE_OBJECT = 0x7d;
 
-/** A larger payload is not read: the walk makes no pauses. SDKs send at most 1 MiB. */
+/** Larger payloads are not read, because the walk makes no pauses. SDKs send at most 1 MiB. */
 export const READ_BYTES_MAX = 5 * 1024 * 1024;
 /**
- * Characters in a column with few values. A longer value is not cut, because a part of it may be
- * another value.
+ * Longest value, in characters, of a column with few different values. A longer value is left out
+ * and not cut, because its beginning may be another value.
  */
 const WORD_CHARACTERS_MAX = 200;
 const COUNT_MAX = 0xffff_ffff;
-/** Each character of the longest name that a column asks for may be an escape. */
+/**
+ * Longest name with escapes that is decoded: each of up to 32 characters may be an escape of 6
+ * bytes.
+ */
 const ESCAPED_NAME_BYTES_MAX = 6 * 32;
 /**
- * Moments from 1970 up to 2106, when ClickHouse's DateTime ends: its functions for hours and days
- * would make another year of any other.
+ * Whether a moment lies from 1970 up to 2106, where ClickHouse's DateTime ends. ClickHouse's
+ * functions for hours and days would give a wrong year for any other moment.
  */
 export const isKeptMoment = (ms: number): boolean => ms >= 0 && ms < 1000 * 2 ** 32;
 
 /**
- * `text`: any. `word`: one of few, in at most WORD_CHARACTERS_MAX. `moment`: Unix microseconds.
- * `count`: an integer of 32 bits. `duration`: milliseconds from start_timestamp to timestamp.
+ * Kinds of values. `text`: any text. `word`: one of few texts, with at most WORD_CHARACTERS_MAX.
+ * `moment`: Unix microseconds. `count`: an unsigned integer of 32 bits. `duration`: milliseconds
+ * from start_timestamp to timestamp.
  */
 type Kind = 'text' | 'word' | 'moment' | 'count' | 'flag' | 'duration';
 export type Cell = string | number | boolean | undefined;
 
-/** The last element of a list. */
+/** The step of a path that leads to the last element of a list. */
 const LAST = Symbol('last');
 type Path = readonly (string | typeof LAST)[];
 /**
- * `from`: where it is in the payload; the first that is there and not empty. `absent`: what it is
- * when the payload says nothing there.
+ * `from`: places in the payload; the first that has a value that is not empty is used. `absent`:
+ * the column's value when the payload has none.
  */
 type Column = { name: string; kind: Kind; from: readonly Path[]; absent?: 'error' | 'event id' };
 
@@ -59,7 +63,10 @@ const own = (kind: Kind, ...names: readonly string[]): Column[] =>
   names.map((name) => column(name, kind, [name]));
 const attribute = (name: string): Path => ['attributes', name, 'value'];
 const ofTrace = (name: string): Path => ['contexts', 'trace', name];
-/** The outermost exception is the last of the list, which SDKs also send without its wrapper. */
+/**
+ * Places of a member of the outermost exception, which is the last of the list. Some SDKs send the
+ * list without the `values` around it.
+ */
 const ofException = (name: string): Path[] => [
   ['exception', 'values', LAST, name],
   ['exception', LAST, name],
@@ -75,7 +82,7 @@ const OF_ATTRIBUTES = [
 ];
 const DURATION = column('duration_ms', 'duration');
 
-/** The columns of each table that has some, in the order of its rows. */
+/** The typed columns of each table, in the order of the row's values. */
 export const COLUMNS = {
   events: [
     ...own('moment', 'timestamp'),
@@ -122,13 +129,16 @@ export const COLUMNS = {
 } as const satisfies Record<string, readonly Column[]>;
 export type TypedTable = keyof typeof COLUMNS;
 
-/** A place in the payload: some hold what a column wants, others have such places within. */
+/**
+ * A place in the payload. A place may have a value that a column wants, further places within, or
+ * both.
+ */
 type Node = {
   /** Number of the wanted value. */
   leaf?: number;
   members: Member[];
   last?: Node;
-  /** Numbers of all wanted values at it and within. */
+  /** Numbers of all wanted values at this place and within it. */
   leaves: number[];
 };
 type Member = { name: string; bytes: Uint8Array; node: Node };
@@ -171,14 +181,14 @@ const PLANS = Object.fromEntries(
 /** Where a value begins and ends. */
 type Place = readonly [start: number, end: number];
 
-/** Behind the quote that closes the string. */
+/** Returns the place behind the string's closing quote. */
 function stringEnd(json: Uint8Array, open: number): number {
   let at = open + 1;
   for (let byte = json[at]; byte !== QUOTE; byte = json[at]) at += byte === BACKSLASH ? 2 : 1;
   return at + 1;
 }
 
-/** A string, without a parser where it has no escapes. */
+/** Returns a string's text. JSON.parse is used only for a string with escapes. */
 function textAt(json: Buffer, [start, end]: Place): string {
   const text = json.toString('utf8', start + 1, end - 1);
   return text.includes('\\') ? (JSON.parse(`"${text}"`) as string) : text;
@@ -189,7 +199,7 @@ const isName = (json: Uint8Array, start: number, { bytes }: Member): boolean => 
   return true;
 };
 
-/** The member that a column asks for by this name; most names are spelled without escapes. */
+/** Returns the member with this name, if a column asks for it. Most names have no escapes. */
 function memberAt(json: Buffer, node: Node, [start, end]: Place): Node | undefined {
   const length = end - start - 2;
   for (const member of node.members)
@@ -210,7 +220,7 @@ const isWordByte = (byte: number | undefined): boolean =>
 /** One walk over a payload that is valid JSON. */
 class Walk {
   readonly #json: Buffer;
-  /** Where wanted values are, by their numbers; undefined where the payload has none. */
+  /** Places of the wanted values, by their numbers; undefined where the payload has no value. */
   readonly found: (Place | undefined)[];
 
   constructor(json: Buffer, count: number) {
@@ -218,7 +228,10 @@ class Walk {
     this.found = Array(count).fill(undefined);
   }
 
-  /** Reads the value at `start`, which is no blank. @returns the place behind it and its blanks */
+  /**
+   * Reads the value at `start`, which is no blank.
+   * @returns the place behind the value and the blanks that follow
+   */
   value(start: number, node: Node | undefined): number {
     const json = this.#json;
     const byte = json[start];
@@ -233,8 +246,8 @@ class Walk {
   }
 
   /**
-   * Reads members. Where a name repeats, its last value counts, with all that is in it, as in
-   * JSON.parse.
+   * Reads the members of an object. When a name repeats, only its last value counts, with all that
+   * is in it, as in JSON.parse.
    */
   #members(open: number, node: Node): number {
     const json = this.#json;
@@ -268,7 +281,7 @@ class Walk {
   }
 }
 
-/** Something that the column cannot hold. */
+/** Stands for a value that the column cannot hold. */
 const UNREADABLE = Symbol('unreadable');
 
 const isNumber = (byte: number | undefined): boolean =>
@@ -293,7 +306,7 @@ const READERS: Readonly<Record<Exclude<Kind, 'duration'>, (json: Buffer, place: 
   moment: (json, place) => {
     const isText = json[place[0]] === QUOTE;
     const found = isText ? rfc3339Micros(textAt(json, place)) : Math.round(numberAt(json, place) * 1e6);
-    return found !== undefined && isKeptMoment(found / 1000) ? found + 0 : UNREADABLE; // no -0
+    return found !== undefined && isKeptMoment(found / 1000) ? found + 0 : UNREADABLE; // + 0 makes 0 of -0
   },
   count: (json, place) => {
     const number = numberAt(json, place);
@@ -305,9 +318,11 @@ const READERS: Readonly<Record<Exclude<Kind, 'duration'>, (json: Buffer, place: 
   },
 };
 
-const isNull = (json: Buffer, [start]: Place): boolean => json[start] === 0x6e; // n
+const isNull = (json: Buffer, [start]: Place): boolean => json[start] === 0x6e; // the n of null
 
-/** One row's columns. `unread`: one is empty though the payload says something there. */
+/**
+ * The typed columns of one row. `unread`: a column is empty although the payload has a value there.
+ */
 export type TypedRow = { cells: Cell[]; unread: boolean };
 
 function readCells(plan: Plan, json: Buffer, eventId: string): TypedRow {
@@ -332,7 +347,7 @@ function readCells(plan: Plan, json: Buffer, eventId: string): TypedRow {
   return { cells, unread };
 }
 
-/** Microseconds to milliseconds, where both moments are known. */
+/** Computes the duration in milliseconds from the moments in microseconds, when both are known. */
 function addDuration({ columns }: Plan, { cells }: TypedRow): void {
   const at = columns.findIndex(({ kind }) => kind === 'duration');
   if (at < 0) return;
@@ -344,8 +359,8 @@ function addDuration({ columns }: Plan, { cells }: TypedRow): void {
 const RECORDING = Buffer.from(',"recording":');
 
 /**
- * The columns that a row of the table has beside its payload.
- * @param json valid; undefined when it is not read
+ * Returns the typed columns of a row.
+ * @param json the valid payload; undefined when it is not to be read
  */
 export function typedRow(
   table: TypedTable,
@@ -355,7 +370,7 @@ export function typedRow(
   const plan = PLANS[table];
   const bytes = json && Buffer.from(json.buffer, json.byteOffset, json.length);
   const isRecording = type === 'replay_recording';
-  // All that a recording says is in front of it.
+  // All values that columns want from a recording come before `"recording"`.
   const read =
     bytes && isRecording ? Buffer.concat([bytes.subarray(0, bytes.indexOf(RECORDING)), CLOSING]) : bytes;
   if (!read || read.length > READ_BYTES_MAX) {

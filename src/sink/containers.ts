@@ -1,6 +1,6 @@
 /**
- * A container of logs or spans is `{"items":[…]}`. Its elements, one log or span each, are cut out
- * as they are, byte for byte.
+ * Containers of logs or spans, `{"items":[…]}`. The elements of a container, one log or span each,
+ * are cut out of it byte for byte.
  */
 import { jsonScan } from '../lib/json-text.ts';
 import type { ItemFields, SinkRecord } from './sink.ts';
@@ -10,12 +10,12 @@ const SPACE = 0x20;
 const COMMA = 0x2c;
 const OPEN_ARRAY = 0x5b;
 const OPEN_OBJECT = 0x7b;
-/** From a bracket to the one that closes it, in ASCII. */
+/** Distance in ASCII from an opening bracket to the closing one. */
 const TO_CLOSING = 2;
 const ITEMS = Buffer.from('"items"');
 
 /**
- * Elements of a container, and members of it, beyond which it is not cut. An element of one byte
+ * A container with more elements or more members than this is not split. An element of one byte
  * becomes a row that takes 10 µs and some hundred bytes, so rows need a bound of their own. SDKs
  * send 100 logs or up to 1,000 spans at a time.
  */
@@ -23,20 +23,22 @@ const PIECES_MAX = 1_000;
 
 export type Container = {
   elements: Uint8Array[];
-  /** Members of the container beside its elements, as JSON; undefined when there are none. */
+  /**
+   * Members of the container beside its elements, as a JSON object; undefined when there are none.
+   */
   rest?: Uint8Array;
 };
 
 /**
- * An element of a list, or a member of an object: where it begins, where its value begins, where
- * both end.
+ * An element of a list, or a member of an object. `start`: where it begins. `value`: where its
+ * value begins. `end`: where both end.
  */
 type Piece = { start: number; value: number; end: number };
 
 /**
- * What is between a bracket and the one that closes it, cut at the commas.
- * @param json valid
- * @param bracket where the bracket is that opens
+ * Cuts the content of a bracket at its commas.
+ * @param json valid JSON
+ * @param bracket place of the opening bracket
  * @returns undefined when there are more than PIECES_MAX
  */
 function piecesOf(json: Uint8Array, bracket: number): Piece[] | undefined {
@@ -56,14 +58,17 @@ function piecesOf(json: Uint8Array, bracket: number): Piece[] | undefined {
   }
 }
 
-/** The last member of that name counts, as in JSON.parse. `quoted`: the name with its quotes. */
+/**
+ * Finds a member by its name. The last member of that name counts, as in JSON.parse. `quoted`: the
+ * name with its quotes.
+ */
 const memberOf = (json: Uint8Array, members: readonly Piece[], quoted: Buffer): Piece | undefined =>
   members.findLast(({ start }) => quoted.equals(json.subarray(start, start + quoted.length)));
 
 /**
- * The elements of a container.
+ * Splits a container into its elements.
  * @param json valid JSON
- * @returns undefined when it is no container, holds none, or more than are cut apart
+ * @returns undefined when the JSON is no container, has no elements, or has too many to be split
  */
 export function splitContainer(json: Uint8Array): Container | undefined {
   const bracket = skipBlank(json, 0);
@@ -81,8 +86,9 @@ export function splitContainer(json: Uint8Array): Container | undefined {
 }
 
 /**
- * A container with some of its elements, beside what else it says.
- * @param json one that is split
+ * Returns a container with some of its elements and all of its other members.
+ * @param json a container that splitContainer can split
+ * @param places of the wanted elements
  */
 export function containerOf(json: Uint8Array, places: readonly number[]): Uint8Array {
   const { elements = [], rest } = splitContainer(json) ?? {};
@@ -95,14 +101,19 @@ const VERSION = Buffer.from('"version"');
 const SETTINGS = Buffer.from('"ingest_settings"');
 const ATTRIBUTES = Buffer.from('"attributes"');
 const SETTINGS_BYTES_MAX = 1_024;
-/** Containers further back in their envelope are not filled in: see SPLIT_INDEX_MAX. */
+/**
+ * The tenth is the last item of an envelope that is filled in; see SPLIT_INDEX_MAX for the reason.
+ */
 const FILLED_INDEX_MAX = 9;
-/** A longer one is not filled in: the scan for it makes no pauses, and no SDK sends so much. */
+/**
+ * A larger container is not filled in: the search for its elements makes no pauses, and no SDK
+ * sends so much.
+ */
 const FILLED_BYTES_MAX = 5 * 1024 * 1024;
 
-/** Facts of a request about its client, as far as the project wants them to be filled in. */
+/** Facts about a request's client that the project wants filled in. */
 export type ClientFacts = { clientAddress?: string | undefined; userAgent?: string | undefined };
-/** An attribute of an element: its name with its quotes, and the whole member. */
+/** An attribute of an element: its quoted name, and the whole member. */
 type Attribute = { quoted: Buffer; member: string };
 
 const attribute = (name: string, value: string): Attribute => ({
@@ -111,8 +122,8 @@ const attribute = (name: string, value: string): Attribute => ({
 });
 
 /**
- * Attributes that the SDK of a container asks to be filled in (`ingest_settings`), as far as they
- * are known.
+ * Returns the attributes that the container's SDK wants filled in (`ingest_settings`), as far as
+ * their values are known.
  */
 function wantedOf(json: Uint8Array, members: readonly Piece[], facts: ClientFacts): Attribute[] {
   const text = (quoted: Buffer): string => {
@@ -129,7 +140,10 @@ function wantedOf(json: Uint8Array, members: readonly Piece[], facts: ClientFact
   return wanted;
 }
 
-/** @returns where in an element something is inserted, and what; undefined when it has all of it */
+/**
+ * Computes the insertion for one element.
+ * @returns the place and the text to insert there; undefined when nothing is missing
+ */
 function insertion(
   json: Uint8Array,
   element: Piece,
@@ -154,8 +168,8 @@ function insertion(
 }
 
 /**
- * A container of logs, spans or metrics with attributes that its SDK asks the server for. The rest
- * stays byte for byte.
+ * Fills in the attributes that the SDK of a container of logs, spans or metrics asks the server
+ * for. All other bytes stay as they are.
  * @param json valid JSON on one line
  * @param index of the item in its envelope
  * @returns the same bytes when there is nothing to do
@@ -181,30 +195,32 @@ export function filledContainer(json: Uint8Array, index: number, facts: ClientFa
 }
 
 /**
- * A record as it will be sent: in `bytes`, and as a row for each element of its container if it is
- * split.
+ * A record in the form in which it will be sent. `bytes`: its size. `split`: its container, if each
+ * element becomes a row.
  */
 export type SentRecord = SinkRecord & { bytes: number; split?: Container };
 
 /**
- * Bytes of their item that the rows of one container may repeat. A header of 16 KiB beside 40,000
- * logs of a byte would make 600 MB of a request of 80 KB. Beyond this the container stays whole.
+ * Bytes that the rows of one container may repeat from their item, at most. Otherwise a header of
+ * 16 KiB and 40,000 logs of one byte would turn a request of 80 KB into 600 MB. A container that
+ * would repeat more stays whole.
  */
 const REPEATED_BYTES_MAX = 1024 * 1024;
-/** Bytes of an element's row beside its texts: ten lengths and at most four numbers. */
+/** Bytes of an element's row besides its texts: ten lengths and at most four numbers. */
 const ELEMENT_ROW_BYTES = 10 * 4 + 4 * 8;
 /**
- * Containers further back in their envelope stay whole: a hundred of them, each just split, would
- * make 100,000 rows of a request of 600 bytes. An SDK sends one or two in an envelope.
+ * The tenth is the last item of an envelope that is split. A hundred containers in one envelope,
+ * each just small enough to be split, would make 100,000 rows of a request of 600 bytes. An SDK
+ * sends one or two containers in an envelope.
  */
 const SPLIT_INDEX_MAX = 9;
 
-/** Containers that get a row for each element; those of `trace_metric` stay whole. */
+/** Containers whose elements each get a row. A `trace_metric` container stays whole. */
 const SPLIT_TYPES = ['log', 'span'] as const;
 export type SplitType = (typeof SPLIT_TYPES)[number];
 export const isSplit = (type: string): type is SplitType => (SPLIT_TYPES as readonly string[]).includes(type);
 
-/** Bytes of the rows of a container; undefined when the rows would repeat too much. */
+/** Returns the bytes of a container's rows; undefined when the rows would repeat too much. */
 function bytesOfRows({ envelope, header }: ItemFields, { elements, rest }: Container): number | undefined {
   const texts = [envelope.projectId, envelope.eventId, envelope.sdk ?? '', header];
   const own = ELEMENT_ROW_BYTES + (rest?.length ?? 0);
@@ -214,8 +230,8 @@ function bytesOfRows({ envelope, header }: ItemFields, { elements, rest }: Conta
 }
 
 /**
- * Decides by the record alone how it is stored: a frame that comes again, beside any others, makes
- * the same rows.
+ * Decides how a record is stored, by the record alone. So a frame that comes again makes the same
+ * rows, whatever other frames are in its batch.
  */
 export function toSend(record: SinkRecord): SentRecord {
   const { type, fields, head, json } = record;

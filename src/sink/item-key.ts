@@ -1,38 +1,40 @@
-/** 128-bit keys of what must not be written twice: the first half of a SHA-256. */
+/** 128-bit keys, by which nothing is written twice. A key is the first half of a SHA-256. */
 import { hash } from 'node:crypto';
 import type { EntryItem, EnvelopeEntry } from '../stream/frame.ts';
 
 export const KEY_BYTES = 16;
 
 /**
- * As text, not as a buffer: a buffer has memory of its own outside the heap and takes three times
- * as long.
+ * Computes a key from a text. The hash is read as text, because a buffer would need memory outside
+ * the heap and take three times as long.
  */
 const keyOf = (text: string): Buffer =>
   Buffer.from(hash('sha256', text, 'binary').slice(0, KEY_BYTES), 'latin1');
 
-/** Bytes of its frame's key in the key of a row. Three numbers of two bytes follow them. */
+/** Bytes of the frame's key in a row key. Three numbers of two bytes follow them. */
 const ROW_FRAME_BYTES = 10;
-/** Largest of these numbers. */
+/** Largest of the three numbers. */
 const ROW_INDEX_MAX = 0xffff;
 
 /**
- * The place of a row: entry of the frame, item of the envelope, element of the item's container.
+ * Place of a row: the entry in the frame, the item in the envelope, and the element in the item's
+ * container.
  */
 export type RowPlace = { entry: number; item: number; element?: number | undefined };
 
 export const frameKey = (frameId: string): Buffer => keyOf(`frame\n${frameId}`);
 
-/** The same for every time that a client sends this item of this envelope. */
+/** Key of an item, which is the same each time that a client sends this item of this envelope. */
 export const resendKey = (
   { projectId, eventId }: Pick<EnvelopeEntry, 'projectId' | 'eventId'>,
   { index, type }: Pick<EntryItem, 'index' | 'type'>,
 ): Buffer => keyOf(`item\n${projectId}\n${eventId}\n${index}\n${type}`);
 
 /**
- * The same each time that the row is written, and no other row has it: 80 bits of the frame's key,
- * then the place. Rows of a frame are neighbours in a store that sorts by it. A container that is
- * not split has the number behind its last element.
+ * Computes the key of a row: 80 bits of the frame's key, then the row's place. The key is the same
+ * each time that the row is written, and no other row has it. In a store that sorts by this key,
+ * the rows of a frame are neighbours. A row that is not one of a container's elements has
+ * ROW_INDEX_MAX as its element.
  * @param frame its frameKey
  */
 export function rowKey(frame: Buffer, { entry, item, element = ROW_INDEX_MAX }: RowPlace): Buffer {
@@ -47,8 +49,8 @@ export function rowKey(frame: Buffer, { entry, item, element = ROW_INDEX_MAX }: 
 }
 
 /**
- * The key of an element's row, where the key of its whole item is at hand. @param item place of the
- * item in its envelope
+ * Computes the key of an element's row from the key of its whole item.
+ * @param item place of the item in its envelope
  */
 export function elementKey(whole: Buffer, item: number, element: number | undefined): Buffer {
   if (element === undefined) return whole;

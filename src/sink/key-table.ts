@@ -1,12 +1,13 @@
 /**
- * Millions of 128-bit keys, each with a time and a number, in one flat array.
+ * A table of millions of 128-bit keys, each with a time and a number, in one flat array.
  *
- * Fifteen minutes of 10,000 events a second are nine million keys. As strings in a Map they would
- * take a gigabyte. Here a slot has 32 bytes in one line of the CPU's cache, which nearly each look
- * at a large table misses. The table is at most three quarters full. Keys are halves of hashes: the
- * first word picks the slot, and a collision takes the next free one (open addressing). Keys are
- * not removed one by one: a full table is built anew with the keys younger than a floor, larger or
- * smaller as needed.
+ * Fifteen minutes of 10,000 events a second are nine million keys, and would take a gigabyte as
+ * strings in a Map. Here a key takes a slot of 32 bytes, within one line of the CPU's cache; nearly
+ * each look-up in a large table misses the cache, and so misses it only once. The table is at most
+ * three quarters full. Keys are halves of hashes, so a key's first word picks its slot. If the slot
+ * is taken, the key gets the next free one (open addressing). Keys are not removed one by one: a
+ * full table is rebuilt with the keys that are younger than a floor, and becomes larger or smaller
+ * as needed.
  */
 import { assert } from '../lib/assert.ts';
 import { KEY_BYTES } from './item-key.ts';
@@ -15,36 +16,36 @@ const KEY_WORDS = KEY_BYTES / 4;
 const SLOTS_MIN = 1024;
 const FULL_SHARE = 0.75;
 /**
- * After a rebuild at most this share is in use. A smaller share would make rebuilds rarer and the
- * table twice as large. A rebuild comes about every fourth of the time that keys are kept.
+ * Largest part of the table in use after a rebuild. A smaller part would make rebuilds rarer and
+ * the table twice as large. Rebuilds come about every quarter of the time that keys are kept.
  */
 const REBUILT_SHARE = 0.6;
 
 /**
- * A slot as 32-bit words: four of the key, two of the time (a double), the value, and whether it is
- * taken.
+ * Layout of a slot in 32-bit words: four words of key, two of time (a double), the value, and
+ * whether the slot is taken.
  */
 const SLOT_WORDS = 8;
 const VALUE = 6;
 const TAKEN = 7;
-/** The same as doubles. */
+/** The layout in doubles: size of a slot, and index of the time. */
 const SLOT_DOUBLES = 4;
 const TIME = 2;
 
 export class KeyTable {
   #slots = SLOTS_MIN;
   #words = new Uint32Array(SLOTS_MIN * SLOT_WORDS);
-  /** The same memory. */
+  /** The memory of #words as doubles. */
   #doubles = new Float64Array(this.#words.buffer);
   #used = 0;
   readonly #floor: () => number;
 
-  /** @param floor keys whose time is before this moment need not be kept */
+  /** @param floor returns the moment before which keys need not be kept */
   constructor(floor: () => number) {
     this.#floor = floor;
   }
 
-  /** Keys in the table, old ones that have not been cleared yet included. */
+  /** Number of keys in the table, including old ones that the next rebuild will drop. */
   get size(): number {
     return this.#used;
   }
@@ -73,7 +74,7 @@ export class KeyTable {
     this.#words[at + VALUE] = value;
   }
 
-  /** Where the key is, or the free slot where it belongs. */
+  /** Returns the key's slot, or the free slot where the key belongs. */
   #find(key: Buffer): number {
     assert(key.length === KEY_BYTES, 'a key has 128 bits');
     const words = this.#words;
@@ -112,7 +113,8 @@ export class KeyTable {
   }
 
   /**
-   * Moves a key to its place among the keys that are moved already; no two of them are the same.
+   * Moves a key from the old table into a free slot of the new one. All keys differ, so none is
+   * compared.
    */
   #move(from: Uint32Array, at: number): void {
     let slot = this.#home(from[at] as number);

@@ -1,15 +1,17 @@
 /**
- * Rows in ClickHouse's format RowBinary: values one after the other, little-endian, texts and bytes
- * behind their length. Nothing is quoted or parsed, so a payload costs one copy, and a large one
- * none.
+ * Rows in ClickHouse's format RowBinary: values follow one another, little-endian, and texts and
+ * bytes come behind their length. Nothing is quoted or parsed. So a payload is copied once, and a
+ * large payload is not copied.
  */
 
-/** Tables that get few rows need no more. */
+/** Size of the first block of memory. Tables that get few rows need no more. */
 const BLOCK_BYTES_MIN = 16 * 1024;
 const BLOCK_BYTES_MAX = 1024 * 1024;
-/** Bytes from this length on are not copied; they must stay as they are until they are sent. */
+/**
+ * Values of this length or more are not copied. Their bytes must not change until they are sent.
+ */
 const VIEWED_BYTES = 16 * 1024;
-/** Of a length: seven bits a byte. */
+/** Bytes that a length takes, at most. Each byte holds seven bits of it. */
 const VARINT_BYTES_MAX = 5;
 const HIGH_WORD = 2 ** 32;
 
@@ -17,10 +19,10 @@ export class RowBuffer {
   readonly #pieces: Uint8Array[] = [];
   #pieceBytes = 0;
   #block = Buffer.allocUnsafeSlow(BLOCK_BYTES_MIN);
-  /** Ends of the bytes of the block that are in a piece, and of those in use. */
+  /** Where the part of the block that is in a piece ends, and where the part in use ends. */
   #cut = 0;
   #at = 0;
-  /** Where each row begins, counted from the first byte of all. */
+  /** Where each row begins, counted from the first byte of the whole buffer. */
   readonly #starts: number[] = [];
 
   get rows(): number {
@@ -31,7 +33,7 @@ export class RowBuffer {
     return this.#pieceBytes + this.#at - this.#cut;
   }
 
-  /** The values that follow are those of a new row, in the order of the table's columns. */
+  /** Begins a new row. Its values must follow in the order of the table's columns. */
   beginRow(): this {
     this.#starts.push(this.bytes);
     return this;
@@ -56,7 +58,7 @@ export class RowBuffer {
     return this.#append(value);
   }
 
-  /** A FixedString of its length. */
+  /** Appends a FixedString, which has no length before it. */
   key(value: Buffer): this {
     this.#room(value.length);
     return this.#append(value);
@@ -74,7 +76,10 @@ export class RowBuffer {
     return this;
   }
 
-  /** A safe integer as Int64, also a DateTime64 in its ticks. */
+  /**
+   * Appends a safe integer as Int64. A DateTime64 is written in this way, too, as its number of
+   * ticks.
+   */
   int64(value: number): this {
     this.#room(8);
     this.#at = this.#block.writeUInt32LE(value >>> 0, this.#at);
@@ -88,21 +93,24 @@ export class RowBuffer {
     return this;
   }
 
-  /** A Bool. */
+  /** Appends a Bool. */
   flag(value: boolean): this {
     this.#room(1);
     this.#block[this.#at++] = value ? 1 : 0;
     return this;
   }
 
-  /** A Nullable: its mark, and by `write` the value when there is one. */
+  /**
+   * Appends a Nullable: the mark that says whether it is NULL, then the value, which `write`
+   * appends.
+   */
   optional<T>(value: T | undefined, write: (value: T) => this): this {
     this.#room(1);
     this.#block[this.#at++] = value === undefined ? 1 : 0;
     return value === undefined ? this : write(value);
   }
 
-  /** Rows from `from` up to, not including, `to`. */
+  /** Returns the bytes of the rows from `from` up to `to`, which is not included. */
   slice(from: number, to: number): Uint8Array[] {
     this.#cutPiece();
     const [start, end] = [this.#starts[from] ?? this.bytes, this.#starts[to] ?? this.bytes];
@@ -122,7 +130,7 @@ export class RowBuffer {
     return this;
   }
 
-  /** Makes room for a length and `bytes` behind it, and writes the length. */
+  /** Makes room for a length and `bytes` more bytes, and writes the length. */
   #length(length: number, bytes: number): void {
     this.#room(VARINT_BYTES_MAX + bytes);
     let rest = length;

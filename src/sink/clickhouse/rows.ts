@@ -1,4 +1,4 @@
-/** Records as rows of tables. */
+/** Turns records into rows of tables. */
 import { DAY_MS } from '../../lib/clock.ts';
 import { isExtraType } from '../../lib/item-types.ts';
 import { isReplayed } from '../../stream/dead-letter-format.ts';
@@ -16,7 +16,10 @@ import type {
 import { RowBuffer } from './row-buffer.ts';
 import type { TableName } from './tables.ts';
 
-/** The last day of a Date; data of broken clocks shares it. */
+/**
+ * The last day that ClickHouse's Date can hold. Days from a broken clock that lie beyond it become
+ * this day.
+ */
 const DAY_MAX = 0xffff;
 
 const TABLES = { event: 'events', transaction: 'transactions', log: 'logs', span: 'spans' } as const;
@@ -32,14 +35,15 @@ const isTyped = (table: TableName): table is TypedTable => Object.hasOwn(COLUMNS
 
 export const dayOf = (ms: number): number => Math.min(Math.max(Math.floor(ms / DAY_MS), 0), DAY_MAX);
 
-/** Where a row of a buffer came from; a ping has no project. */
+/** Where a row of a buffer came from. A heartbeat's row has no project. */
 export type Origin = Omit<RefusedRow, 'reason'> & { type: RecordType; projectId: string };
-/** Rows of one table, and for each of them its origin. */
+/** The rows of one table, and the origin of each row. */
 export type TableRows = { readonly buffer: RowBuffer; readonly origins: Origin[] };
 
 /**
- * An item that its client may send again, and the row in its table that is left out if it did.
- * `isReplayed`: it was a dead letter, and may have been noted then without being stored.
+ * An item that its client may send again, with its row, which is left out if the item is a resend.
+ * `isReplayed`: the item was a dead letter, and may have been noted at that time without being
+ * stored.
  */
 export type ResendClaim = {
   readonly key: Buffer;
@@ -50,7 +54,7 @@ export type ResendClaim = {
   readonly isReplayed: boolean;
 };
 
-/** Rows that wait to be sent, for all tables. */
+/** Rows of all tables that wait to be sent. */
 export class PendingRows {
   readonly tables = new Map<TableName, TableRows>();
   readonly claims: ResendClaim[] = [];
@@ -74,7 +78,10 @@ export class PendingRows {
       .int64(usage.position);
   }
 
-  /** @returns bytes that it takes */
+  /**
+   * Adds the rows of a record.
+   * @returns the bytes that the rows take
+   */
   add(record: SinkRecord): number {
     const { buffer, origins } = this.#table(tableOf(record.type));
     const before = buffer.bytes;
@@ -164,7 +171,7 @@ export class PendingRows {
   }
 }
 
-/** Undefined when ClickHouse cannot compute with it. */
+/** Returns the moment; undefined when ClickHouse cannot compute with it. */
 const keptMoment = (ms: number | undefined): number | undefined =>
   ms !== undefined && isKeptMoment(ms) ? ms : undefined;
 

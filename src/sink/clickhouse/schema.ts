@@ -1,19 +1,22 @@
 /**
- * The migrations. Statements repeat without harm: ClickHouse has no transaction around them, and
- * several processors may start together.
+ * The migrations. Every statement may be repeated without harm: ClickHouse puts no transaction
+ * around them, and several processors may start together.
  *
- * A merge keeps one of the rows with the same sorting key, which ends with the row key. What is
- * asked often has a column of its own, which the processor fills (columns.ts): the functions of the
- * database for JSON do not read all that we accept, and say nothing of it.
+ * A merge keeps one of the rows with the same sorting key, which ends with the row key. Values that
+ * are often asked for have columns of their own. The processor fills these columns (columns.ts):
+ * the database's JSON functions cannot read all JSON that we accept, and give no sign of it.
  */
 import { TALLY_MONTHS_MAX } from '../../limits.ts';
 import { COLUMNS, type TypedTable } from '../columns.ts';
 import { type TableName, WRITTEN } from './tables.ts';
 
-/** Columns that hold much are packed better than quickly. */
+/** Large columns. They are compressed well rather than quickly. */
 const PACKED: readonly string[] = ['payload', 'payload_base64', 'item_header', 'container', 'body'];
 
-/** For rows of a program that left the reading of payloads to the database. */
+/**
+ * Default of `unread`: rows from an older program, which left the reading of payloads to the
+ * database, are unread.
+ */
 const DEFAULTS: Readonly<Record<string, string>> = { unread: 'DEFAULT true' };
 
 const columnsOf = (table: TableName): string[] =>
@@ -22,7 +25,7 @@ const columnsOf = (table: TableName): string[] =>
     return `${name} ${type}${value ? ` ${value}` : ''}${codec}`;
   });
 
-/** Columns by which single items are looked up. */
+/** Columns with an index, by which single items are looked up. */
 const INDEXED: Partial<Record<TableName, readonly string[]>> = {
   events: ['event_id', 'trace_id'],
   transactions: ['event_id', 'trace_id'],
@@ -33,7 +36,7 @@ const INDEXED: Partial<Record<TableName, readonly string[]>> = {
 };
 const indexOn = (name: string): string => `by_${name} ${name} TYPE bloom_filter(0.01) GRANULARITY 4`;
 
-/** @param parts of the statement beside columns and indexes */
+/** @param parts of the statement behind its columns and indexes */
 function createTable(table: TableName, ...parts: readonly string[]): string {
   const indexes = (INDEXED[table] ?? []).map((name) => `INDEX ${indexOn(name)}`);
   const inside = [...columnsOf(table), ...indexes].map((line) => `  ${line}`).join(',\n');
@@ -45,10 +48,11 @@ const byDay = (owner: string): string =>
 ORDER BY (${owner}, day, received_at, row_key) SETTINGS ttl_only_drop_parts = 1`;
 
 /**
- * What tables need whose columns the database computed from the payload, and did so wrongly for
- * some: columns that may be NULL, without a default. Rows that are there keep what they have, and
- * are `unread`. The database converts them behind the statement's back, whatever their number. An
- * index goes meanwhile, since its column cannot change below it.
+ * Returns the statements for a table of an earlier program. There the database computed columns
+ * from the payload, and some values were wrong. Now the processor fills these columns, so they
+ * become nullable and lose their default. Rows that exist keep their values and are marked
+ * `unread`. The database converts them in the background, however many there are. The indexes are
+ * dropped meanwhile, because an indexed column cannot be changed.
  */
 const filledByProcessor = (table: TypedTable): string[] => {
   const names: readonly string[] = COLUMNS[table].map(({ name }) => name);
@@ -64,9 +68,9 @@ const filledByProcessor = (table: TypedTable): string[] => {
 };
 
 /**
- * Statements from one version to the next; `$db` is the database. The first makes tables as they
- * are now, the others bring those up to date that an earlier program made. Never edit a released
- * one of these, add another.
+ * Statements that lead from one version to the next; `$db` stands for the database. The first
+ * version creates the tables as they are now. The other versions update tables that an earlier
+ * program created. Never edit a released version: add another.
  */
 export const MIGRATIONS: readonly (readonly string[])[] = [
   [
@@ -77,13 +81,14 @@ export const MIGRATIONS: readonly (readonly string[])[] = [
     createTable('replays', byDay('project_id')),
     createTable('extras', byDay('project_id')),
     createTable('heartbeats', byDay('token')),
-    // One row for each accepted envelope that counted.
+    // One row for each accepted envelope that counts.
     `CREATE TABLE IF NOT EXISTS $db.usage (
   ${columnsOf('usage').join(',\n  ')},
   counted_at DateTime DEFAULT now()
 ) ENGINE = ReplacingMergeTree PARTITION BY month ORDER BY (project_id, month, row_key)
 TTL counted_at + INTERVAL ${TALLY_MONTHS_MAX + 1} MONTH SETTINGS ttl_only_drop_parts = 1`,
-    // Looked up by key with each batch: small granules read little beside what is asked for.
+    // Each batch looks up keys here. Small granules keep such a look-up from reading many other
+    // keys.
     `CREATE TABLE IF NOT EXISTS $db.seen_items (
   ${columnsOf('seen_items').join(',\n  ')},
   seen_at DateTime DEFAULT now()

@@ -1,34 +1,45 @@
 /**
- * Items that clients may send again, and when they were received: a table that forgets after two
- * hours.
+ * A table of items that clients may send again, with the times when they were received. It forgets
+ * them after two hours.
  *
- * An item is noted before its row is stored. If the process ends between the two, the frame comes
- * again and finds its own row key, so it is stored and not taken for a resend of itself. Two
- * processors that get an item and its resend in the same moment may both store it.
+ * An item is noted before its row is stored. If the process ends in between, the frame comes again
+ * and finds its own row key in the note. So its item is stored, and not taken for a resend of
+ * itself. Two processors that get an item and its resend at the same moment may both store it.
  *
- * An item may be noted and never stored: the server refused its row, or its frame was set aside
- * after it was noted. Then it is a dead letter, and comes back in another frame, with another row
- * key. So for a replayed item a note counts only when the tables have the noted row.
+ * Some noted items are never stored: the server refused the row, or the frame was set aside after
+ * the item was noted. Such an item is a dead letter, and a replay brings it back in another frame
+ * with another row key. So for a replayed item, a note counts only if the tables have the noted
+ * row.
  */
 import { RESEND_WINDOW_MS } from '../../limits.ts';
 import { RowBuffer } from './row-buffer.ts';
 import { dayOf, type ResendClaim } from './rows.ts';
 import type { Server } from './server.ts';
 
-/** Keys of items that one query asks for: 45 bytes each, and the server reads 256 KiB. */
+/**
+ * Keys that one query asks for, at most. A key takes 45 bytes of the query, and the server reads
+ * queries of up to 256 KiB.
+ */
 const KEYS_PER_QUERY_MAX = 4_000;
-/** Rows that one query looks for, with their days and moments: 110 bytes each. */
+/**
+ * Rows that one query looks for, at most. Each takes 110 bytes of the query, with its day and
+ * moment.
+ */
 const ROWS_PER_QUERY_MAX = 2_000;
 
 type Seen = { rowKey: string; receivedAt: number };
 type SeenRow = { hex_key: string; hex_row_key: string; at: number | string };
 
-/** Notes about these keys, by key in hex. @throws UnavailableError */
+/**
+ * Reads the notes about these keys. The result is by key in hex.
+ * @throws UnavailableError
+ */
 async function lookUp(server: Server, keys: readonly string[]): Promise<Map<string, Seen[]>> {
   const found = new Map<string, Seen[]>();
   for (let from = 0; from < keys.length; from += KEYS_PER_QUERY_MAX) {
     const some = keys.slice(from, from + KEYS_PER_QUERY_MAX);
-    // Names of their own: an alias would take the column's place in WHERE.
+    // The columns in the result have new names: an alias `key` would replace the column `key` in
+    // WHERE.
     const rows = await server.query<SeenRow>(
       `SELECT hex(key) AS hex_key, hex(row_key) AS hex_row_key, toUnixTimestamp64Milli(received_at) AS at
 FROM $db.seen_items WHERE key IN (${some.map((key) => `unhex('${key}')`).join(',')})`,
@@ -48,7 +59,8 @@ function add(to: Map<string, Seen[]>, key: string, seen: Seen): void {
 const hex = (key: Buffer): string => key.toString('hex').toUpperCase();
 
 /**
- * Row keys in hex: of the rows that are noted for these items those that the tables have.
+ * Looks for the rows that are noted for these items.
+ * @returns the row keys, in hex, of the rows that the tables have
  * @throws UnavailableError
  */
 async function storedRows(
@@ -75,16 +87,17 @@ AND row_key IN (${anyOf(({ rowKey }) => `unhex('${rowKey}')`)})`,
 }
 
 /**
- * Notes the items, in their order.
- * @returns those that are a client's resend: received within RESEND_WINDOW_MS of another row that
- * is noted or precedes them
+ * Notes the items in their order.
+ * @returns the items that are a client's resend: received within RESEND_WINDOW_MS of another row
+ * that is noted, or that comes earlier in this list
  * @throws UnavailableError
  */
 export async function claimItems(server: Server, claims: readonly ResendClaim[]): Promise<ResendClaim[]> {
   if (claims.length === 0) return [];
   const seen = await lookUp(server, [...new Set(claims.map(({ key }) => hex(key)))]);
   const replayed = claims.filter(({ isReplayed }) => isReplayed);
-  // Row keys that the tables have, as far as replayed items ask, or will have with this batch.
+  // Row keys that the tables have, as far as replayed items need them, or will have after this
+  // batch.
   const stored = await storedRows(server, replayed, seen);
   const news = new RowBuffer();
   const resent = claims.filter(({ key, rowKey, receivedAt, isReplayed }) => {

@@ -11,7 +11,7 @@ import { CLICKHOUSE_CONNECTIONS_MAX, CLICKHOUSE_REQUEST_MS_MAX } from '../../lim
 import { SinkSettingError, UnavailableError } from '../unavailable.ts';
 import { type TableName, WRITTEN } from './tables.ts';
 
-/** The address of a ClickHouse, as the setting names it. */
+/** The address of a ClickHouse server, parsed from the setting. */
 type Address = { url: string; database: string; compression: 'none' | 'gzip' | 'zstd' };
 
 const DATABASE = 'sluice';
@@ -42,7 +42,7 @@ function parseAddress(setting: string): Address {
   return { url: url.href, database, compression };
 }
 
-/** Error codes of the server that are about the rows which it was given (its ErrorCodes.cpp). */
+/** Error codes with which the server refuses rows because of their values (its ErrorCodes.cpp). */
 const ABOUT_THE_ROWS: ReadonlyMap<number, string> = new Map([
   [6, 'CANNOT_PARSE_TEXT'],
   [26, 'CANNOT_PARSE_QUOTED_STRING'],
@@ -68,12 +68,15 @@ const ABOUT_THE_ROWS: ReadonlyMap<number, string> = new Map([
   [676, 'CANNOT_PARSE_IPV6'],
   [691, 'UNKNOWN_ELEMENT_OF_ENUM'],
 ]);
-/** The client's own word for a request that took too long. */
+/** The client's message for a request that took too long. */
 const TIMED_OUT = 'Timeout error.';
-/** Wrong credentials, no right, no such database: settings, which no waiting fixes. */
+/**
+ * Error codes for wrong credentials, a missing right or a missing database. They come from
+ * settings, which no waiting fixes.
+ */
 const ABOUT_THE_SETTING: ReadonlySet<number> = new Set([81, 192, 193, 194, 497, 516]);
 
-/** The store refuses rows for what they are. */
+/** The store refuses rows because of their values. */
 export class RefusedError extends Error {
   override name = 'RefusedError';
 }
@@ -85,8 +88,9 @@ const isAbout = (codes: Pick<ReadonlySet<number>, 'has'>, error: unknown): boole
 const sentence = (error: unknown): string => ((error as Error).message || String(error)).split('\n')[0] ?? '';
 
 /**
- * Why rows are refused: the name of the error, and of the constraint. The server's sentence quotes
- * values of the row, and the reason gets into the log. So the error is no `cause` either.
+ * Returns the reason for a refusal: the name of the error, and of the constraint. The reason goes
+ * into the log, and the server's own sentence quotes values of the row. So that sentence is left
+ * out, and the server's error is not attached as `cause`.
  */
 function refusalOf(error: unknown): RefusedError {
   const name = ABOUT_THE_ROWS.get(codeOf(error) ?? -1);
@@ -95,8 +99,8 @@ function refusalOf(error: unknown): RefusedError {
 }
 
 /**
- * An error of an insert without the server's sentence, which may quote a row: its name. An answer
- * of something in between may quote one, too.
+ * Returns an insert's error without the server's sentence, which may quote a row: only the error's
+ * name remains. An unreadable answer, perhaps from a proxy, may quote a row, too, and is replaced.
  */
 function withoutRows(error: unknown): unknown {
   if (error instanceof ClickHouseError) {
@@ -112,13 +116,16 @@ function withoutRows(error: unknown): unknown {
 /** Whether an error is about settings, which no waiting fixes. */
 export const isAboutSetting = (error: UnavailableError): boolean => isAbout(ABOUT_THE_SETTING, error.cause);
 
-/** A fault of ours is a bug: no waiting fixes it. Everything else may pass. */
+/**
+ * Turns an error into an UnavailableError, which may pass. A TypeError or RangeError is a bug of
+ * ours and stays as it is.
+ */
 function asOutage(error: unknown): unknown {
   if (error instanceof TypeError || error instanceof RangeError) return error;
   return new UnavailableError(`clickhouse: ${sentence(error)}`, { cause: error });
 }
 
-/** The sink's server, over HTTP. */
+/** The sink's server, which is asked over HTTP. */
 export class Server {
   readonly #client: ClickHouseClient;
   readonly database: string;
@@ -137,7 +144,10 @@ export class Server {
     });
   }
 
-  /** Rows of one statement; `$db` in it is the sink's database. @throws UnavailableError */
+  /**
+   * Returns the rows of one statement. `$db` in the statement stands for the sink's database.
+   * @throws UnavailableError
+   */
   async query<Row>(statement: string, params: Record<string, unknown> = {}): Promise<Row[]> {
     try {
       const result = await this.#client.query({
@@ -151,7 +161,10 @@ export class Server {
     }
   }
 
-  /** As query(), a row at a time: there may be millions. @throws UnavailableError */
+  /**
+   * Gives the rows of one statement to `onRow`, one at a time: there may be millions.
+   * @throws UnavailableError
+   */
   async each<Row>(
     statement: string,
     params: Record<string, unknown>,
@@ -169,7 +182,10 @@ export class Server {
     }
   }
 
-  /** @throws UnavailableError */
+  /**
+   * Runs a statement that returns no rows.
+   * @throws UnavailableError
+   */
   async command(statement: string): Promise<void> {
     try {
       await this.#client.command({ query: this.#withDatabase(statement) });
@@ -179,7 +195,8 @@ export class Server {
   }
 
   /**
-   * Resolves when the rows are stored: inserts are not asynchronous whatever the profile says.
+   * Resolves when the rows are stored. Asynchronous inserts are switched off, whatever the user's
+   * profile says.
    * @param rows in RowBinary
    * @throws RefusedError, UnavailableError
    */

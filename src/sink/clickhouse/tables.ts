@@ -1,4 +1,4 @@
-/** The tables, and what the sink writes into each. */
+/** The tables, and the columns that the sink writes into each. */
 import { COLUMNS, type TypedTable } from '../columns.ts';
 
 type Column = readonly [name: string, type: string];
@@ -16,7 +16,7 @@ export type TableName =
 const MOMENT = "DateTime64(3, 'UTC')";
 const KEY = 'FixedString(16)';
 
-/** Few values, as long as clients mean well. */
+/** Type of a column that has few different values, unless clients are hostile. */
 const WORD = 'LowCardinality(Nullable(String))';
 const KINDS = {
   text: 'Nullable(String)',
@@ -26,7 +26,10 @@ const KINDS = {
   flag: 'Nullable(Bool)',
   duration: 'Nullable(Float64)',
 } as const;
-/** Columns of values that the reader finds in payloads, and whether it found all. */
+/**
+ * Columns for the values that the reader finds in payloads, and `unread`, which says that it could
+ * not read all of them.
+ */
 const typed = (table: TypedTable): Column[] => [
   ...COLUMNS[table].map(({ name, kind }): Column => [name, KINDS[kind]]),
   ['unread', 'Bool'],
@@ -50,7 +53,7 @@ const partOf = (index: string): Column[] => [
   ['container', 'Nullable(String)'],
 ];
 
-/** The columns that the sink writes, in the order of its rows. */
+/** The columns that the sink writes into each table, in the order of the row's values. */
 export const WRITTEN: Readonly<Record<TableName, readonly Column[]>> = {
   events: [...COMMON, PAYLOAD, ...typed('events')],
   transactions: [...COMMON, PAYLOAD, ...typed('transactions')],
@@ -86,7 +89,7 @@ export const WRITTEN: Readonly<Record<TableName, readonly Column[]>> = {
   ],
 };
 
-/** Tables with a partition for each day, whose rows SLUICE_RETENTION removes. */
+/** Tables with a partition for each day. SLUICE_RETENTION removes their rows. */
 export const RETAINED = [
   'events',
   'transactions',

@@ -2,8 +2,8 @@ import type { TallyOfMonth } from '../tally.ts';
 import { Server } from './server.ts';
 
 /**
- * What the sink counted for a project in a month, over all streams: one row for each accepted
- * envelope, by its row key. Works beside running processors.
+ * Reads how many accepted envelopes the sink counted for a project in a month, over all streams.
+ * Each envelope has one row, known by its row key. Works while processors run.
  * @param month `YYYY-MM`
  * @throws UnavailableError when the server cannot be asked or no processor has ever written to it
  */
@@ -25,7 +25,8 @@ FROM $db.usage WHERE project_id = {project:String} AND month = {month:String}`,
 }
 
 /**
- * What the sink counted for each project in a month. Works beside running processors.
+ * Reads how many accepted envelopes the sink counted for each project in a month. Works while
+ * processors run.
  * @throws UnavailableError as {@link readClickHouseTally}
  */
 export async function readClickHouseTallies(url: string, month: string): Promise<Map<string, number>> {

@@ -8,47 +8,53 @@ import { Tally } from '../tally.ts';
 import { orUnavailable } from '../unavailable.ts';
 import type { BatchIndex } from './index-file.ts';
 
-/** The journal of a stream, as a batch needs it. */
+/** The part of a stream's journal that a batch needs. */
 export interface BatchJournal {
-  /** Where lines gather: SINK_BLOCK_BYTES, for the open batch alone. */
+  /** Memory of SINK_BLOCK_BYTES in which the open batch gathers its lines. */
   readonly block: Buffer;
-  /** Where the lines go until the batch is committed. */
+  /** File that the lines go to until the batch is committed. */
   readonly unfinishedPath: string;
   entriesStored(frame: Buffer): number;
-  /** The data's time of the stored item; undefined when it is not known. */
+  /** When the stored item was received; undefined when the item is not known. */
   storedAt(item: Buffer): number | undefined;
   /**
-   * Makes the batch durable. Its lines are synced at `unfinishedPath`. `newest`: when their newest
-   * was received, Unix ms; undefined: there are none.
+   * Makes the batch durable. Its lines are synced at `unfinishedPath` before. `newest`: when the
+   * newest line was received, Unix ms; undefined when there are no lines.
    */
   commit(found: Omit<BatchIndex, 'data' | 'committedAt'>, newest: number | undefined): Promise<void>;
-  /** Makes durable what an earlier commit could not. @throws UnavailableError */
+  /**
+   * Makes durable what an earlier commit could not.
+   * @throws UnavailableError
+   */
   settle(): Promise<void>;
-  /** The batch is over, one way or the other. */
+  /** Called when the batch ends, whether it was committed or not. */
   ended(): void;
 }
 
 const END_OF_LINE = Buffer.from('}\n');
-/** A block with this much goes to the file: few further lines would fit. */
+/** A block with this many bytes is written to the file: few further lines would fit. */
 const FULL_BYTES = SINK_BLOCK_BYTES * 0.9;
-/** Bytes that a character of a string may take in UTF-8. */
+/** Bytes that one UTF-16 unit of a string takes in UTF-8, at most. */
 const CHARACTER_BYTES_MAX = 3;
 
 /**
- * A batch of the ndjson sink. Lines go to an unfinished file as they come, so that a batch needs
- * one block of memory however far its recordings inflate. Its frames, items and counts join the
- * stream's when it is committed.
+ * A batch of the ndjson sink. Its lines go to an unfinished file as they come, so that the batch
+ * needs one block of memory however far its recordings inflate. Its frames, items and counts are
+ * added to the stream's when the batch is committed.
  */
 export class NdjsonBatch implements SinkBatch {
   readonly #journal: BatchJournal;
-  /** Bytes of the journal's block that are in use, and what does not fit it, which comes behind. */
+  /**
+   * Bytes of the journal's block that are in use. Lines that do not fit into the block follow it,
+   * in #behind.
+   */
   #blockBytes = 0;
   #behind: Uint8Array[] = [];
   #behindBytes = 0;
   #file: FileHandle | undefined;
-  /** Frames by their id. */
+  /** Frames of this batch, by frame id. */
   readonly #frames = new Map<string, { key: Buffer; entries: number }>();
-  /** Resends by key, a character a byte. */
+  /** Items that may be sent again, by their key as a latin1 string. */
   readonly #resends = new Map<string, { key: Buffer; receivedAt: number }>();
   readonly #tally = new Tally();
   readonly #counts = new RecordCounts();
@@ -64,7 +70,10 @@ export class NdjsonBatch implements SinkBatch {
     return this.#frames.get(frameId)?.entries ?? this.#journal.entriesStored(frameKey(frameId));
   }
 
-  /** @returns false when it is a resend */
+  /**
+   * Adds a record, unless it is a resend.
+   * @returns whether the record was added
+   */
   add(record: SinkRecord): boolean {
     assert(!this.#ended, 'records are added to an open batch');
     const isNew = !record.resend || this.#isFirst(record.resend);
@@ -78,7 +87,10 @@ export class NdjsonBatch implements SinkBatch {
     return true;
   }
 
-  /** Writes a line into the block where it fits. A buffer of its own would be copied twice more. */
+  /**
+   * Writes a line into the block if it fits. A line in a buffer of its own would be copied twice
+   * more.
+   */
   #append({ head, json }: SinkRecord): void {
     const { block } = this.#journal;
     const bytesMax = head.length * CHARACTER_BYTES_MAX + json.length + END_OF_LINE.length;
@@ -95,7 +107,10 @@ export class NdjsonBatch implements SinkBatch {
     for (const { length } of pieces) this.#behindBytes += length;
   }
 
-  /** Notes the item unless it is a resend. */
+  /**
+   * Notes the item if it is no resend.
+   * @returns whether it is none
+   */
   #isFirst(resend: { key: Buffer; receivedAt: number }): boolean {
     const id = resend.key.toString('latin1');
     const stored = this.#resends.get(id)?.receivedAt ?? this.#journal.storedAt(resend.key);
@@ -141,7 +156,7 @@ export class NdjsonBatch implements SinkBatch {
     if (this.#ended) return;
     this.#ended = true;
     this.#behind = [];
-    await this.#file?.close().catch(() => undefined); // its content does not matter any more
+    await this.#file?.close().catch(() => undefined); // the file's content does not matter any more
     this.#file = undefined;
     this.#journal.ended();
   }

@@ -3,7 +3,7 @@ import { access, mkdir, open, readdir, rename, rm, rmdir, stat } from 'node:fs/p
 import { dirname } from 'node:path';
 import { orUnavailable } from '../unavailable.ts';
 
-/** Makes the names in a folder durable (on file systems where that takes a call of its own). */
+/** Makes the names in a folder durable, on file systems where this takes a call of its own. */
 export function syncFolder(dir: string): Promise<void> {
   return orUnavailable(`${dir} cannot be synced`, async () => {
     const handle = await open(dir, 'r');
@@ -15,7 +15,7 @@ export function syncFolder(dir: string): Promise<void> {
   });
 }
 
-/** Creates the folder if it is missing, durably. */
+/** Creates the folder durably, if it is missing. */
 export function ensureFolder(dir: string): Promise<void> {
   return orUnavailable(`${dir} cannot be created`, async () => {
     const first = await mkdir(dir, { recursive: true });
@@ -24,7 +24,7 @@ export function ensureFolder(dir: string): Promise<void> {
   });
 }
 
-/** A whole file, synced, under a name that no reader uses yet. */
+/** Writes a whole file and syncs it. No reader uses its name yet. */
 export function writeSynced(path: string, bytes: Uint8Array): Promise<void> {
   return orUnavailable(`${path} cannot be written`, async () => {
     const handle = await open(path, 'w');
@@ -43,14 +43,17 @@ export const move = (from: string, to: string): Promise<void> =>
 export const remove = (path: string): Promise<void> =>
   orUnavailable(`${path} cannot be removed`, () => rm(path, { force: true }));
 
-/** An empty one. */
+/** Removes an empty folder. */
 export const removeFolder = (path: string): Promise<void> =>
   orUnavailable(`${path} cannot be removed`, () => rmdir(path));
 
 export const isFolder = (path: string): Promise<boolean> =>
   orUnavailable(`${path} cannot be looked at`, async () => (await stat(path)).isDirectory());
 
-/** Only a missing file is missing: what cannot be asked is an UnavailableError. */
+/**
+ * Whether the file exists. A fault of the disk is an UnavailableError, and not taken for a missing
+ * file.
+ */
 export function exists(path: string): Promise<boolean> {
   return orUnavailable(`${path} cannot be looked for`, async () => {
     try {
@@ -63,7 +66,7 @@ export function exists(path: string): Promise<boolean> {
   });
 }
 
-/** Names in the folder; none when it does not exist. */
+/** Returns the names in the folder; none when the folder does not exist. */
 export function namesIn(dir: string): Promise<string[]> {
   return orUnavailable(`${dir} cannot be read`, async () => {
     try {

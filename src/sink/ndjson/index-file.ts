@@ -1,19 +1,19 @@
 /**
- * The index beside a data file: the keys that keep its batch from being written again, and its
- * counts.
+ * The index beside a data file: the keys that keep the batch from being written again, and the
+ * batch's counts.
  *
- * One line of JSON (the header), then for each frame 16 bytes of key and a 16-bit count of its
- * stored entries, then for each item that a client may send again 16 bytes of key and its
- * received_at as a double. Little endian.
+ * It has one line of JSON (the header). Then follow 16 bytes of key and a 16-bit count of stored
+ * entries for each frame, and 16 bytes of key and the received_at as a double for each item that a
+ * client may send again. Numbers are little-endian.
  */
 import { z } from 'zod';
 import { KEY_BYTES } from '../item-key.ts';
 import type { TallyCounts } from '../tally.ts';
 
 export type BatchIndex = {
-  /** Path of the data file below the stream's folder; null when the batch held nothing to write. */
+  /** Path of the data file below the stream's folder; null when the batch had nothing to write. */
   data: string | null;
-  /** Unix milliseconds; never goes backwards from one batch of a stream to the next. */
+  /** Unix milliseconds. The time never goes backwards from one batch of a stream to the next. */
   committedAt: number;
   tally: TallyCounts;
   frames: { key: Buffer; entries: number }[];
@@ -64,7 +64,10 @@ function readHeader(bytes: Buffer): z.infer<typeof headerSchema> | undefined {
   }
 }
 
-/** @throws JournalError naming `path` when the bytes are no index */
+/**
+ * Decodes an index.
+ * @throws JournalError naming `path` when the bytes are no index
+ */
 export function decodeIndex(bytes: Buffer, path: string): BatchIndex {
   const headEnd = bytes.indexOf(LF);
   const header = headEnd < 0 ? undefined : readHeader(bytes.subarray(0, headEnd));
