@@ -306,7 +306,7 @@ const READERS: Readonly<Record<Exclude<Kind, 'duration'>, (json: Buffer, place: 
   moment: (json, place) => {
     const isText = json[place[0]] === QUOTE;
     const found = isText ? rfc3339Micros(textAt(json, place)) : Math.round(numberAt(json, place) * 1e6);
-    return found !== undefined && isKeptMoment(found / 1000) ? found + 0 : UNREADABLE; // + 0 makes 0 of -0
+    return found !== undefined && isKeptMoment(found / 1000) ? found + 0 : UNREADABLE; // 0, not -0
   },
   count: (json, place) => {
     const number = numberAt(json, place);
