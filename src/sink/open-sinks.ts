@@ -7,23 +7,26 @@ import { type NamedSink, SeveralSinks } from './several.ts';
 import type { Sink } from './sink.ts';
 import { SinkSettingError } from './unavailable.ts';
 
-/** `retentionDays`: for stores that remove what is older by themselves. */
+/** `retentionDays`: for stores that remove old rows by themselves. */
 type SinkOptions = { clock: Clock; log: Log; retentionDays?: number | undefined };
 
-/** How logs, errors and readiness call a sink: without a password. */
+/** Returns the name of a sink in logs, errors and readiness. The name has no password. */
 function sinkName(setting: SinkSetting): string {
   if (setting.kind === 'ndjson') return `ndjson:${setting.dir}`;
   const { protocol, host, pathname } = new URL(setting.url);
   return `${protocol}//${host}${pathname}`;
 }
 
-/** ClickHouse counts from a day's first moment; the setting counts from its last one. */
+/**
+ * Adds a day to the retention: ClickHouse counts from the first moment of a row's day, and the
+ * setting counts from the day's end.
+ */
 const wholeDays = ({ log, retentionDays: days }: SinkOptions): ClickHouseOptions => ({
   log,
   ...(days !== undefined && { retentionDays: days + 1 }),
 });
 
-/** Only the kind that is wanted is loaded, so that the processor starts fast. */
+/** Opens a sink. Only the code of its kind is loaded, so that the processor starts fast. */
 async function openSink(setting: SinkSetting, options: SinkOptions): Promise<Sink> {
   switch (setting.kind) {
     case 'ndjson': {
@@ -46,7 +49,8 @@ async function openSink(setting: SinkSetting, options: SinkOptions): Promise<Sin
 }
 
 /**
- * A frame that one sink holds comes again when its processor dies, and the ndjson sink knows it for
+ * Checks how long an s3 sink beside an ndjson sink may hold frames. When the processor dies, a
+ * frame that s3 holds comes again, and the ndjson sink knows stored frames only for
  * FRAME_MEMORY_MS.
  * @throws SinkSettingError
  */
@@ -62,7 +66,7 @@ async function checkS3BesideNdjson(settings: readonly SinkSetting[]): Promise<vo
 }
 
 /**
- * The sinks that the settings name, as one.
+ * Opens the sinks that the settings name, and makes one sink of them.
  * @throws SinkSettingError, FolderTakenError, JournalError
  */
 export async function openSinks(

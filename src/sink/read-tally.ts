@@ -1,15 +1,24 @@
 import type { SinkSetting } from '../config.ts';
 import type { TallyOfMonth } from './tally.ts';
 
-/** The tally of a sink; `month` is `YYYY-MM`. Its client is loaded when it is first read. */
+/**
+ * Reads the tally of a sink. `month` is `YYYY-MM`. The sink's client is loaded at the first
+ * reading.
+ */
 export type TallyReader = {
-  /** @throws UnavailableError, or the file system's error, when it cannot be read */
+  /**
+   * Returns a project's tally.
+   * @throws UnavailableError, or the file system's error, when the tally cannot be read
+   */
   ofProject(projectId: string, month: string): Promise<TallyOfMonth>;
-  /** Accepted envelopes by project. @throws as `ofProject` */
+  /**
+   * Returns the number of accepted envelopes by project.
+   * @throws as `ofProject`
+   */
   ofMonth(month: string): Promise<Map<string, number>>;
 };
 
-/** The tally of the first of the sinks that keeps one; undefined when none does. */
+/** Returns a reader for the first sink that keeps a tally; undefined when none does. */
 export function tallyReader(sinks: readonly SinkSetting[]): TallyReader | undefined {
   const folder = sinks.find((sink) => sink.kind === 'ndjson');
   if (folder) return ofFolder(folder.dir);

@@ -1,12 +1,15 @@
 import { PREFETCH_FRAMES_MAX } from '../limits.ts';
 
-/** More than are in hand at once: a frame that is tried again is known. */
+/**
+ * Frames that are remembered: more than are in hand at once, so that a frame that is tried again is
+ * known.
+ */
 const FRAMES_MAX = 4 * PREFETCH_FRAMES_MAX;
 
 /**
- * How many entries of a frame this process has stored: what a repeatable sink remembers of one
- * stream. It is no promise, and spares most of the repetition: while another sink is away, the same
- * frames are tried every few seconds.
+ * How many entries of each frame this process has stored. A repeatable sink keeps this for each
+ * stream. It guarantees nothing, but it avoids most repeated writes: while another sink is away,
+ * the same frames are tried every few seconds.
  */
 export class RecentFrames {
   readonly #entries = new Map<string, number>();

@@ -1,6 +1,6 @@
 import type { RecordType, SinkCount } from './sink.ts';
 
-/** How many records a batch stored and left out, by type. */
+/** Counts the records that a batch stored or left out as resent, by type. */
 export class RecordCounts {
   readonly #counts = { stored: new Map<RecordType, SinkCount>(), resent: new Map<RecordType, SinkCount>() };
 

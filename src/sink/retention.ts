@@ -4,11 +4,12 @@ import type { Sink } from './sink.ts';
 
 const LOOK_EVERY_MS = HOUR_MS;
 
-/** `now`: Unix milliseconds; nothing is removed when it cannot tell. */
+/** `now`: returns Unix milliseconds. When it rejects, nothing is removed. */
 type RetentionOptions = { sink: Sink; days: number; now: () => Promise<number>; log: Log };
 
 /**
- * SLUICE_RETENTION: at the start and every hour the sink removes the days of which all is older.
+ * Carries out SLUICE_RETENTION: at the start and then every hour, the sink removes the days whose
+ * records are all older.
  */
 export class Retention {
   readonly #options: RetentionOptions;
@@ -24,7 +25,7 @@ export class Retention {
     this.#looking = this.#look();
   }
 
-  /** Waits for a removal that is under way. */
+  /** Stops looking. Waits for a removal that is under way. */
   async stop(): Promise<void> {
     this.#isStopped = true;
     clearTimeout(this.#timer);

@@ -19,16 +19,17 @@ import { UnavailableError } from './unavailable.ts';
 export type NamedSink = { readonly name: string; readonly sink: Sink };
 type OpenedSink = { readonly health: SinkHealth; readonly sink: StreamSink };
 /**
- * A batch of one of the sinks. `isGiven`: it stores the entry that is being added. `writeMs`: how
- * long the sink has taken for it.
+ * A batch of one of the sinks. `isGiven`: the batch takes the entry that is being added. `writeMs`:
+ * how long its sink has worked on it.
  */
 type Member = { readonly health: SinkHealth; readonly batch: SinkBatch; isGiven: boolean; writeMs: number };
 type SinkState = 'ok' | 'failing';
 
 /**
- * One or several sinks as one: a frame is acknowledged when all have it. One that is away holds the
- * stream; the others have its records by then, and know them when the frames are tried again. So
- * each sink keeps its own guarantee, and the weakest is that of all.
+ * One or several sinks as one sink. A frame is acknowledged when all sinks have it. A sink that is
+ * away holds up the stream. The other sinks have stored its records by then, and recognise the
+ * frames when they are tried again. So each sink keeps its own guarantee, and the weakest of them
+ * is the guarantee of the whole.
  */
 export class SeveralSinks implements Sink {
   readonly guarantee: SinkGuarantee;
@@ -49,7 +50,10 @@ export class SeveralSinks implements Sink {
     return { begin: (frameIds) => beginAll(opened, stream, frameIds) };
   }
 
-  /** For `/readyz`: which of several sinks fail. */
+  /**
+   * Returns the state of each of several sinks, for `/readyz`. A single sink has no entry of its
+   * own.
+   */
   states(): Record<string, SinkState> {
     if (this.health.length === 1) return {};
     return Object.fromEntries(this.health.map(({ name, isFailing }) => [name, isFailing ? 'failing' : 'ok']));
@@ -59,7 +63,10 @@ export class SeveralSinks implements Sink {
     return this.health.some(({ isFailing }) => isFailing);
   }
 
-  /** One that is away keeps no other from it. */
+  /**
+   * Removes old days from all sinks. A sink that is away does not keep the others from removing
+   * theirs.
+   */
   async removeBefore(moment: number): Promise<void> {
     await all(this.#sinks.map(async (sink) => sink.removeBefore?.(moment)));
   }
@@ -69,7 +76,10 @@ export class SeveralSinks implements Sink {
   }
 }
 
-/** Waits for all, whatever becomes of one. @throws the first error, bugs before outages */
+/**
+ * Waits for all works, even when one of them fails.
+ * @throws the first error, with bugs before outages
+ */
 async function all<T>(works: readonly Promise<T>[]): Promise<T[]> {
   const results = await Promise.allSettled(works);
   const errors = results.flatMap((result) => (result.status === 'rejected' ? [result.reason] : []));
@@ -110,7 +120,7 @@ class BatchOfSeveral implements SinkBatch {
     return Math.max(...this.#members.map(({ batch }) => batch.bytes));
   }
 
-  /** Known by all: some may be known by one sink and not by another. */
+  /** Returns the number of entries that all sinks know. Some sinks may know more. */
   entriesKnown(frameId: string): number {
     return Math.min(...this.#members.map(({ batch }) => batch.entriesKnown(frameId)));
   }
@@ -137,7 +147,7 @@ class BatchOfSeveral implements SinkBatch {
     return pending && all(pending).then(() => undefined);
   }
 
-  /** Rows that one member refuses; the other members have them. */
+  /** Returns the rows that some of the sinks refuse. The other sinks store them. */
   async prepare(): Promise<readonly RefusedRow[]> {
     const refused = this.#members.map((member) =>
       this.#timed(member, async () => (await member.batch.prepare?.()) ?? []),
@@ -145,7 +155,10 @@ class BatchOfSeveral implements SinkBatch {
     return (await all(refused)).flat();
   }
 
-  /** Held when each of them holds it or has made it durable, and one of them holds it. */
+  /**
+   * Commits the batch of each sink. The whole is reported as held when every sink holds its batch
+   * or has stored it, and at least one sink holds it.
+   */
   async commit({ now, held }: CommitOptions): Promise<readonly SinkCount[]> {
     const commits: Promise<unknown>[] = [];
     let isHeld = false;
@@ -182,7 +195,10 @@ class BatchOfSeveral implements SinkBatch {
   }
 }
 
-/** For each kind the count of the sink that stored most: others may have known the entries. */
+/**
+ * Returns, for each kind of record, the count of the sink that stored most: the others may have
+ * known some entries before.
+ */
 function mostOf(counts: readonly (readonly SinkCount[])[]): SinkCount[] {
   const most = new Map<string, SinkCount>();
   for (const one of counts.flat()) {
@@ -193,15 +209,16 @@ function mostOf(counts: readonly (readonly SinkCount[])[]): SinkCount[] {
 }
 
 /**
- * How a sink fares, as metrics, `/readyz` and the log say it. It fails while the last call of one
- * of its streams failed, and while a call has taken longer than SINK_STALLED_MS (a table that
- * somebody locks, a disk that hangs). A sink with an `outage` of its own says when it works again.
+ * The state of a sink, for metrics, `/readyz` and the log. A sink is failing while the last call
+ * for one of its streams has failed, or while a call takes longer than SINK_STALLED_MS (a table
+ * that somebody locks, a disk that hangs). A sink with an `outage` of its own says itself when it
+ * works again.
  */
 export class SinkHealth {
   readonly name: string;
   readonly sink: Sink;
   readonly outage: OutageLog;
-  /** Seconds of the batches that were committed. */
+  /** How long each committed batch took, s. */
   readonly #commits = new Distribution(SECONDS_BOUNDS);
   #stalled = 0;
 
@@ -219,12 +236,12 @@ export class SinkHealth {
     return this.sink.writeSeconds ?? this.#commits;
   }
 
-  /** A batch took so long. */
+  /** Notes how long a batch took. */
   wrote(ms: number): void {
     this.#commits.observe(ms / 1000);
   }
 
-  /** An outage that `work` throws names the sink. */
+  /** Watches one call to the sink. An outage that `work` throws gets the sink's name. */
   async watch<T>(stream: string, work: () => T | Promise<T>): Promise<T> {
     let isStalled = false;
     const timer = setTimeout(() => {

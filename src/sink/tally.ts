@@ -1,23 +1,25 @@
 /**
- * The tally: accepted envelopes by project and month, counted exactly once beside the sink. `sluice
- * usage reconcile` compares it with Redis's counter, and the processor after a loss of counts.
+ * The tally: the number of accepted envelopes by project and month, counted exactly once beside the
+ * sink. `sluice usage reconcile` compares it with Redis's counters, and so does the processor after
+ * Redis has lost counts.
  */
 import { TALLY_MONTHS_MAX } from '../limits.ts';
 import type { CountedUsage } from './sink.ts';
 
-/** Counted usage by project and month: envelopes, and the highest position among them. */
+/** Counted usage by project and month: number of envelopes, and the highest position among them. */
 export type TallyCounts = Record<string, Record<string, readonly [count: number, position: number]>>;
 
 export type TallyOfMonth = {
-  /** Envelopes that were accepted, counted and have reached the sink. */
+  /** Envelopes that were accepted, counted, and have reached the sink. */
   count: number;
   /**
-   * The highest position among them: what Redis's counter must at least show. 0 when there is none.
+   * The highest position among these envelopes; 0 when there are none. Redis's counter must show at
+   * least this number.
    */
   position: number;
 };
 
-/** Counts of one stream; positions are maxima, counts are sums. */
+/** Counts of one stream. When counts are added up, the higher position remains. */
 export class Tally {
   readonly #projects = new Map<string, Map<string, TallyOfMonth>>();
 
@@ -53,7 +55,10 @@ export class Tally {
     this.addAll(other.toCounts());
   }
 
-  /** Only the newest months are asked for; older ones would grow without end. */
+  /**
+   * Removes all but the newest TALLY_MONTHS_MAX months, so that the tally does not grow without
+   * end.
+   */
   forgetOldMonths(): void {
     const months = new Set([...this.#projects.values()].flatMap((of) => [...of.keys()]));
     const old = [...months].sort().slice(0, -TALLY_MONTHS_MAX);

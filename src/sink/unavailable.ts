@@ -1,11 +1,13 @@
 /**
- * Something outside of this process (disk, broker) fails and may recover: the one fault that
- * waiting and retrying answers. Any other error while a frame is handled is a bug and ends the
- * process.
+ * A fault outside of this process (disk, broker, store) that may pass: the only fault that is
+ * answered by waiting and trying again. Any other error while a frame is handled is a bug and ends
+ * the process.
  */
 export class UnavailableError extends Error {
   override name = 'UnavailableError';
-  /** The log has it already, or leaves it out because it said so a moment ago. */
+  /**
+   * Whether the error is in the log already, or was left out because the log had it a moment ago.
+   */
   readonly isTold: boolean;
 
   constructor(message: string, { isTold = false, ...options }: ErrorOptions & { isTold?: boolean } = {}) {
@@ -14,7 +16,7 @@ export class UnavailableError extends Error {
   }
 }
 
-/** Runs `work`; what it throws becomes an UnavailableError that says `what` failed. */
+/** Runs `work`. An error that it throws becomes an UnavailableError, which says `what` failed. */
 export async function orUnavailable<T>(what: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
@@ -24,7 +26,10 @@ export async function orUnavailable<T>(what: string, work: () => Promise<T>): Pr
   }
 }
 
-/** The sink that the settings name cannot be had, and waiting does not help: one clear line. */
+/**
+ * The sink that the settings name cannot be used, and waiting does not help. The message is one
+ * line for an operator.
+ */
 export class SinkSettingError extends Error {
   override name = 'SinkSettingError';
 }

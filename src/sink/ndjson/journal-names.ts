@@ -1,5 +1,5 @@
 /**
- * The paths below a stream's folder: data in `<date>/<n>.ndjson`, everything else in `journal/`.
+ * The paths below a stream's folder. Data is in `<date>/<n>.ndjson`, everything else in `journal/`.
  */
 import { join } from 'node:path';
 import { exists } from './folder.ts';
@@ -9,33 +9,40 @@ export const JOURNAL_FOLDER = 'journal';
 const INDEX_NAME = /^(\d+)\.idx$/;
 const DATE_NAME = /^\d{4}-\d\d-\d\d$/;
 const DATA_NAME = /^(\d+)\.ndjson$/;
-/** So that names sort as the batches were written. */
+/**
+ * Digits of a batch's number in a file name. With leading zeros, names sort in the order of the
+ * batches.
+ */
 const DIGITS = 9;
 
 export const isDateFolder = (name: string): boolean => DATE_NAME.test(name);
 
-/** The batch that an index file belongs to; undefined for other names. */
+/** Returns the number of the batch that an index file belongs to; undefined for other names. */
 export function batchNumber(name: string): number | undefined {
   const match = INDEX_NAME.exec(name);
   return match ? Number(match[1]) : undefined;
 }
 
-/** The batch that a data file holds; 0 for other names. */
+/** Returns the number of the batch that a data file holds; 0 for other names. */
 export const dataNumber = (name: string): number => Number(DATA_NAME.exec(name)?.[1] ?? 0);
 
-/** @param at Unix milliseconds. @returns path below the stream's folder */
+/**
+ * @param at Unix milliseconds
+ * @returns path below the stream's folder
+ */
 export const dataPath = (n: number, at: number): string =>
   join(new Date(at).toISOString().slice(0, 10), `${String(n).padStart(DIGITS, '0')}.ndjson`);
 
-/** The path of a batch's lines until the rename that commits it. */
+/** Returns the path of a batch's lines until the rename that commits the batch. */
 export const unfinishedPath = (streamDir: string, n: number): string =>
   join(streamDir, JOURNAL_FOLDER, `${n}.tmp`);
 
 /**
- * Asked of a stream's newest index only: was its process killed before it renamed the data? Missing
- * data does not say so, since an operator may have removed it. Lines that are still at their
- * unfinished path do. The data is looked for first and the lines last, so that beside a running
- * processor "uncommitted" is true at the moment of the last look.
+ * Whether a batch's process was killed before it renamed the data. Only a stream's newest index can
+ * belong to such a batch. Missing data alone does not prove it, because an operator may have
+ * removed the data. Lines that are still at their unfinished path do. The data is looked for first
+ * and the lines last: so beside a running processor, "uncommitted" is true at the moment of the
+ * last look.
  */
 export async function isUncommitted(streamDir: string, n: number, { data }: BatchIndex): Promise<boolean> {
   if (data === null || (await exists(join(streamDir, data)))) return false;

@@ -12,16 +12,22 @@ export class FolderTakenError extends Error {
   override name = 'FolderTakenError';
 }
 
-/** End of a folder's day, Unix milliseconds; NaN when there is no such day. */
+/** Returns the end of a folder's day, Unix milliseconds; NaN when there is no such day. */
 const endOf = (name: string): number => Date.parse(`${name}T00:00:00Z`) + DAY_MS;
 
-/** Removes a day's files. A file that an operator has put there stays, and its folder with it. */
+/**
+ * Removes a day's files, and its folder if it is empty then. A file that an operator has put there
+ * stays.
+ */
 async function removeDay(dir: string): Promise<void> {
   for (const name of await namesIn(dir)) if (dataNumber(name) > 0) await remove(join(dir, name));
   if ((await namesIn(dir)).length === 0) await removeFolder(dir);
 }
 
-/** Files of one JSON object a line below a folder that belongs to this process. */
+/**
+ * The ndjson sink: files with one JSON object on each line, in a folder that belongs to this
+ * process.
+ */
 export class NdjsonSink implements Sink {
   readonly guarantee = 'exactly once';
   readonly #dir: string;
@@ -34,7 +40,10 @@ export class NdjsonSink implements Sink {
     this.#parts = parts;
   }
 
-  /** @throws FolderTakenError when another process has the folder */
+  /**
+   * Opens the sink and locks its folder.
+   * @throws FolderTakenError when another process has locked the folder
+   */
   static async lock(
     dir: string,
     { log, clock = systemClock }: { log: Log; clock?: Clock },
@@ -49,7 +58,10 @@ export class NdjsonSink implements Sink {
     return StreamJournal.open(join(this.#dir, stream), this.#parts);
   }
 
-  /** Removes files by the day of storing: no record in a file was received later. Journals stay. */
+  /**
+   * Removes data files by the day on which they were stored: no record in a file was received
+   * later. Journals stay.
+   */
   async removeBefore(moment: number): Promise<void> {
     for (const stream of await namesIn(this.#dir)) {
       const dir = join(this.#dir, stream);

@@ -1,15 +1,18 @@
-/** Reads files of the ndjson sink, for a load test that looks its items up. */
+/** Reads files of the ndjson sink, for a load test that checks which items were stored. */
 import { readdir, readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { StoredItem, StoredReader } from '../sink.ts';
 import { readTallies } from './tally.ts';
 
 const LINE_FEED = 0x0a;
-/** How every record of an item begins; heartbeats have no event id. */
+/** Matches the beginning of every record of an item. Heartbeats have no event id. */
 const HEAD = /^\{"project_id":"([^"]*)","event_id":"([^"]*)","item_index":(\d+),/;
 const HEAD_BYTES_MAX = 256;
 
-/** The items of these lines, each with the place of its line feed. Payloads are not parsed. */
+/**
+ * Calls `onItem` for each item in these lines, with the place of its line feed. Payloads are not
+ * parsed.
+ */
 export function scanLines(bytes: Buffer, onItem: (item: StoredItem, lineEnd: number) => void): void {
   for (let at = 0; at < bytes.length; ) {
     const lineFeed = bytes.indexOf(LINE_FEED, at);
@@ -21,12 +24,15 @@ export function scanLines(bytes: Buffer, onItem: (item: StoredItem, lineEnd: num
   }
 }
 
-/** A file's content, if it was written since then; a file never changes once it is there. */
+/**
+ * Returns a file's content if it was written at `since` or later. A file never changes once it
+ * exists.
+ */
 async function contentSince(path: string, since: Date): Promise<Buffer | undefined> {
   try {
     return (await stat(path)).mtimeMs >= since.getTime() ? await readFile(path) : undefined;
   } catch (error) {
-    // Others may take files away, also between the list of names and this.
+    // Other programs may remove files at any time, also after their names were listed.
     if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
     throw error;
   }

@@ -31,38 +31,38 @@ import { loadTallyFile, saveTallyFile } from './tally.ts';
 const DAY_MS = 86_400_000;
 
 /**
- * An index that is still on the disk. Times in Unix milliseconds, but `storedAt`: by the monotonic
- * clock.
+ * An index that is still on the disk. `storedAt` is by the monotonic clock; the other times are
+ * Unix milliseconds.
  */
 type KeptIndex = { n: number; committedAt: number; storedAt: number; receivedAt: number };
 
 /**
- * One stream's part of the ndjson sink: the folder is the journal.
+ * One stream's part of the ndjson sink. Its folder is the journal:
  *
  *     <stream>/<date>/<n>.ndjson     the lines of batch n; appears whole, by rename, never changes
  *     <stream>/journal/<n>.idx       its index: keys of what is stored, and its counts
  *     <stream>/journal/tally.json    the counts of batches whose indexes are gone
  *     <stream>/journal/<n>.tmp       the lines of batch n until it is committed
- *     <stream>/journal/*.tmp         others: unfinished, without meaning
+ *     <stream>/journal/*.tmp         other unfinished files, which mean nothing
  *
- * A batch is written to <n>.tmp and <n>.idx.tmp and both are synced. Then the index is renamed,
- * then the data, which commits. A process that is killed in between leaves an index and <n>.tmp;
- * the next start removes the index and then the file. <n>.tmp exists before the index and until
- * that rename. So an index with neither its data nor <n>.tmp was committed, and an operator has
- * removed its data. Batches of a stream are committed one after the other, so only the newest index
- * can be uncommitted. A batch without lines (all dead letters or resends) has no data and is
- * committed by its index alone.
+ * A batch is written to <n>.tmp and <n>.idx.tmp, and both are synced. Then the index is renamed,
+ * and then the data. The data's rename commits the batch. A process that is killed between the two
+ * renames leaves an index and <n>.tmp; the next start removes first the index and then <n>.tmp.
+ * Because <n>.tmp exists from before the index until the data's rename, an index with neither its
+ * data nor <n>.tmp was committed, and an operator has removed its data. Batches of a stream are
+ * committed one after the other, so only the newest index can be uncommitted. A batch without lines
+ * (all its items were dead letters or resends) has no data, and its index alone commits it.
  *
- * A power cut keeps this order on file systems with a journal: they show no change of names without
- * those before it, and a rename from folder to folder wholly or not at all. On others, another sync
- * before the data's rename would help only in part (bench/HISTORY.md).
+ * A power cut keeps this order on file systems with a journal: a name changes there only after all
+ * earlier changes, and a rename between folders happens wholly or not at all. On other file
+ * systems, another sync before the data's rename would help only in part (bench/HISTORY.md).
  *
- * Keys are kept for a time. A frame's time begins when it was stored or when this process began,
- * whichever is later (a redelivery follows within minutes, however old the data is); an item's is
- * the data's own time. Frames use the monotonic clock: a machine that slept for an hour has lost
- * its acknowledgements, and by the wall clock its frames were stored long ago. Indexes beyond both
- * times are removed after their counts went to tally.json; those of earlier processes by their age
- * when this one began.
+ * Keys are kept for a time. A frame's time begins when the frame was stored or when this process
+ * began, whichever is later, because a redelivery follows within minutes, however old the data is.
+ * An item's time is its received_at. Frames use the monotonic clock: a machine that slept for an
+ * hour has lost its acknowledgements, and by the wall clock its frames would be too old. An index
+ * is removed when both of its times are over and its counts are in tally.json. An index of an
+ * earlier process is removed by the age that it had when this process began.
  */
 export class StreamJournal implements StreamSink, BatchJournal {
   readonly #dir: string;
@@ -71,13 +71,12 @@ export class StreamJournal implements StreamSink, BatchJournal {
   readonly #log: Log;
   readonly #frames = new KeyTable(() => this.#framesFrom);
   readonly #resends = new KeyTable(() => this.#resendsFrom);
-  /** Made when first needed: many streams are idle. */
+  /** Memory for lines, allocated when it is first needed: many streams are idle. */
   #block: Buffer | undefined;
-  /** Oldest first. */
+  /** Indexes on the disk, oldest first. */
   #kept: KeptIndex[] = [];
   /** The tally in tally.json. */
   readonly #saved = new Tally();
-  /** Number of the next batch. */
   #next = 1;
   #committedAt = 0;
   #receivedAt = 0;
@@ -93,7 +92,7 @@ export class StreamJournal implements StreamSink, BatchJournal {
   }
 
   /**
-   * Removes what was unfinished and learns what is stored.
+   * Opens a stream's journal: removes unfinished files and reads what is stored.
    * @throws UnavailableError when the folder cannot be read or written, JournalError when an index
    * is damaged
    */
@@ -147,7 +146,8 @@ export class StreamJournal implements StreamSink, BatchJournal {
       if (n <= upTo) await remove(this.#indexPath(n));
       else await this.#loadIndex(n, n === numbers.at(-1));
     }
-    // Not before the indexes: the newest is told by the file beside it whether it was committed.
+    // The .tmp files are removed after the indexes are read: the file beside the newest index shows
+    // whether that index was committed.
     for (const name of names) if (name.endsWith('.tmp')) await remove(join(this.#journal, name));
     for (const kept of this.#kept) kept.storedAt -= this.#committedAt - kept.committedAt;
     const known = Math.max(upTo, this.#kept.at(-1)?.n ?? 0);
@@ -165,7 +165,10 @@ export class StreamJournal implements StreamSink, BatchJournal {
     await syncFolder(this.#journal);
   }
 
-  /** In the newest day folders, or in all when the journal is gone: no name is used twice. */
+  /**
+   * Returns the largest number of a data file, so that no name is used twice. Looks in the newest
+   * day folders, or in all folders when the journal is gone.
+   */
   async #newestData(folders: number): Promise<number> {
     const dates = (await namesIn(this.#dir)).filter(isDateFolder).sort();
     let newest = 0;
@@ -209,7 +212,7 @@ export class StreamJournal implements StreamSink, BatchJournal {
     if (data !== null) await ensureFolder(dirname(join(this.#dir, data)));
     await move(`${path}.tmp`, path);
     if (data !== null) await move(this.unfinishedPath, join(this.#dir, data));
-    // From here on the batch is stored, and must be known as such even when the rest fails.
+    // The batch is stored now, and must be known as stored even when the rest fails.
     this.#next++;
     this.#learn(n, index);
     this.#unsynced.add(this.#journal);
@@ -219,8 +222,10 @@ export class StreamJournal implements StreamSink, BatchJournal {
   }
 
   /**
-   * A moment of the day under which a batch is filed. Days do not go back, but by more than a day,
-   * and not to before the data: then the clock was ahead at the last batch, and is right now.
+   * Returns a moment of the day under which a batch is filed. This day is never before the last
+   * batch's day, with one exception: our clock is more than a day behind the last batch, and no
+   * line of this batch is newer than our clock. Then the clock was ahead at the last batch, and is
+   * right now.
    */
   #dayOf(newest: number): number {
     const now = this.#clock.now();
@@ -228,10 +233,13 @@ export class StreamJournal implements StreamSink, BatchJournal {
     return wasAhead ? now : Math.max(now, this.#committedAt);
   }
 
-  /** Makes durable what an earlier commit could not. @throws UnavailableError */
+  /**
+   * Makes durable what an earlier commit could not.
+   * @throws UnavailableError
+   */
   async settle(): Promise<void> {
     for (const dir of this.#unsynced) {
-      // A reader may have taken the files of a day, and its folder with them.
+      // A reader may have removed the files of a day, and its folder with them.
       if (dir === this.#journal || (await exists(dir))) await syncFolder(dir);
       this.#unsynced.delete(dir);
     }
@@ -242,7 +250,7 @@ export class StreamJournal implements StreamSink, BatchJournal {
   async #prune(): Promise<void> {
     const isNeeded = ({ storedAt, receivedAt }: KeptIndex): boolean =>
       storedAt >= this.#framesFrom || receivedAt >= this.#resendsFrom;
-    const needed = this.#kept.findIndex(isNeeded); // never -1: the one of this moment is
+    const needed = this.#kept.findIndex(isNeeded); // never -1: the newest index is needed
     if (needed < INDEX_PRUNE_COUNT) return;
     const old = this.#kept.slice(0, needed);
     try {

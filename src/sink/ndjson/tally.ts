@@ -1,10 +1,10 @@
 /**
- * The tally of a folder of this sink: kept beside the data, and read by `sluice usage reconcile`.
+ * The tally of an ndjson folder, which is kept beside the data. `sluice usage reconcile` reads it.
  *
  * Each batch's index has the batch's counts, so they are committed together with the data. Before
- * indexes are removed, their counts go to `tally.json`, with the number of the last batch in it. So
- * a stream's tally is that file plus the indexes after it. A reader may meet a processor that is
- * just doing this; it reads again when the file has changed meanwhile.
+ * indexes are removed, their counts go to `tally.json`, with the number of the last removed batch.
+ * So a stream's tally is that file plus the indexes of later batches. A running processor may move
+ * counts while a reader reads; the reader then finds that the file has changed, and reads again.
  */
 import { readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -24,7 +24,7 @@ const fileSchema = z.object({
 });
 
 /**
- * The content of a journal's `tally.json`; nothing counted up to batch 0 when there is none.
+ * Reads a journal's `tally.json`. Without this file, nothing is counted up to batch 0.
  * @throws JournalError
  */
 export async function loadTallyFile(journal: string): Promise<{ upTo: number; counts: TallyCounts }> {
@@ -43,7 +43,10 @@ export async function loadTallyFile(journal: string): Promise<{ upTo: number; co
   }
 }
 
-/** Replaces `tally.json` at once. @throws UnavailableError */
+/**
+ * Replaces `tally.json` in one step.
+ * @throws UnavailableError
+ */
 export async function saveTallyFile(journal: string, upTo: number, tally: Tally): Promise<void> {
   const path = join(journal, TALLY_FILE);
   await writeSynced(`${path}.tmp`, Buffer.from(JSON.stringify({ v: 1, upTo, counts: tally.toCounts() })));
@@ -60,14 +63,15 @@ async function readIndexes(streamDir: string, upTo: number, tally: Tally): Promi
     const index = decodeIndex(await readFile(path), path);
     if (n === newest) {
       if (await isUncommitted(streamDir, n, index)) continue;
-      // A processor that starts removes an uncommitted index before the file that tells.
+      // A processor that starts removes an uncommitted index before its lines. So the index is
+      // looked for again: if it is gone, the reader starts anew.
       await stat(path);
     }
     tally.addAll(index.tally);
   }
 }
 
-/** One attempt; undefined when the processor tidied up meanwhile. */
+/** Tries once to read a stream's tally; undefined when the processor moved counts meanwhile. */
 async function tryStream(streamDir: string): Promise<Tally | undefined> {
   const journal = join(streamDir, JOURNAL_FOLDER);
   const before = await loadTallyFile(journal);
@@ -92,8 +96,8 @@ async function tallyOfStream(streamDir: string): Promise<Tally> {
 }
 
 /**
- * What the sink in `dir` counted for each project, over all streams: in a month (`YYYY-MM`), or in
- * all that it keeps. Works beside a running processor.
+ * Reads how many envelopes the sink in `dir` counted for each project, over all streams, in a month
+ * (`YYYY-MM`) or in all months that it keeps. Works while a processor runs.
  * @throws JournalError when the folder's journal is damaged; the file system's error when `dir`
  * cannot be read
  */
@@ -115,8 +119,8 @@ async function talliesIn(dir: string): Promise<Tally[]> {
 }
 
 /**
- * What the sink in `dir` counted for a project in a month, over all streams. Works beside a running
- * processor.
+ * Reads how many envelopes the sink in `dir` counted for a project in a month, over all streams.
+ * Works while a processor runs.
  * @param month `YYYY-MM`
  * @throws JournalError when the folder's journal is damaged; the file system's error when `dir`
  * cannot be read

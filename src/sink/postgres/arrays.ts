@@ -1,14 +1,14 @@
 /**
  * Whole columns as parameters, in PostgreSQL's binary form of an array: dimensions, whether there
- * are nulls, type of the elements, their number, lower bound; then each element's length and bytes.
- * The driver by itself would quote every payload character by character.
+ * are nulls, the elements' type, their number and the lower bound; then each element's length and
+ * bytes. Without this form, the driver would quote every payload character by character.
  */
 
 const BYTEA_OID = 17;
 const TEXT_OID = 25;
 const FLOAT8_OID = 701;
 const HEAD_BYTES = 20;
-/** A column of text cannot hold NUL; only what is no JSON can have it. */
+/** A column of type text cannot hold NUL. Only a text that is not JSON can have a NUL. */
 const NUL = /\0/g;
 
 function header(
@@ -34,17 +34,17 @@ function bytesArray(type: number, elements: readonly (Uint8Array | undefined)[])
   return out;
 }
 
-/** For `$n::text[]`. Bytes are UTF-8 without NUL. */
+/** Makes a parameter for `$n::text[]`. Values that are bytes must be UTF-8 without NUL. */
 export const textArray = (values: readonly (string | Uint8Array | undefined)[]): Buffer =>
   bytesArray(
     TEXT_OID,
     values.map((value) => (typeof value === 'string' ? Buffer.from(value.replace(NUL, '\ufffd')) : value)),
   );
 
-/** For `$n::bytea[]`. */
+/** Makes a parameter for `$n::bytea[]`. */
 export const keyArray = (keys: readonly Uint8Array[]): Buffer => bytesArray(BYTEA_OID, keys);
 
-/** For `$n::float8[]`, which holds safe integers exactly. */
+/** Makes a parameter for `$n::float8[]`, which holds safe integers exactly. */
 export function numberArray(values: readonly (number | undefined)[]): Buffer {
   const count = values.length;
   const hasNulls = values.includes(undefined);

@@ -13,10 +13,13 @@ import { claimFrames, claimItems, forgetItems, prune } from './seen.ts';
 import { withoutStored } from './stored-rows.ts';
 import { addToTally } from './tally.ts';
 
-/** Rows that a batch removes beyond twice the number that it adds, of those no longer needed. */
+/**
+ * Old keys that a batch removes, at most, are this number plus twice the number of keys that it
+ * adds.
+ */
 const PRUNE_ROWS = 1_000;
 
-/** The stream as a batch needs it. */
+/** The part of a stream that a batch needs. */
 export interface BatchTarget {
   readonly stream: string;
   readonly database: Database;
@@ -25,7 +28,9 @@ export interface BatchTarget {
 }
 
 type PlacedRecord = SentRecord & { frameId: string; entry: number };
-/** An entry, or what of it came after the last block; `usage` is not yet counted. */
+/**
+ * An entry, or its records since the last block. `usage`: set while the entry is not counted yet.
+ */
 type PendingEntry = {
   frameId: string;
   frame: string;
@@ -34,24 +39,29 @@ type PendingEntry = {
   records: PlacedRecord[];
 };
 
-/** `no partition of relation … found for row`: an operator removed it a moment ago. */
+/**
+ * PostgreSQL's `no partition of relation … found for row`: an operator has just removed the
+ * partition.
+ */
 const CHECK_VIOLATION = '23514';
 
 /**
- * A batch of the postgres sink: one transaction. Rows wait in memory, mostly until the commit.
- * Then, in this order: the keys of the frames, the keys of items that clients send again, the rows
- * of new entries and items, pruning, the tally, COMMIT. A batch that outgrows its memory, because
- * recordings inflate, does the first three earlier, block by block.
+ * A batch of the postgres sink, which is one transaction. Rows usually wait in memory until the
+ * commit. Then these are written in order: the keys of the frames, the keys of items that clients
+ * may send again, the rows of new entries and items. Pruning, the tally and COMMIT follow. A batch
+ * that outgrows its memory, because recordings inflate, writes the first three earlier, block by
+ * block.
  *
- * The keys decide: a processor that was stopped, and comes back with frames that another one has
- * stored, finds their keys and adds nothing. When the commit's answer is lost, the same frames are
- * written again, and the keys tell whether the commit holds.
+ * The keys decide what is stored. A processor that stood still, and comes back with frames that
+ * another processor has stored, finds their keys and adds nothing. When the answer to a commit is
+ * lost, the same frames are written again, and their keys show whether the first commit took
+ * effect.
  */
 export class PostgresBatch implements SinkBatch {
   readonly #target: BatchTarget;
-  /** Entries that are stored or in this batch, by frame key in hex. */
+  /** Number of entries that are stored or in this batch, by frame key in hex. */
   readonly #known: Map<string, number>;
-  /** Entries that were stored when this transaction laid hold of the frame's key. */
+  /** Number of entries that were stored before this transaction claimed the frame's key. */
   readonly #storedBefore = new Map<string, number>();
   readonly #tally = new Tally();
   readonly #counts = new RecordCounts();
@@ -60,13 +70,13 @@ export class PostgresBatch implements SinkBatch {
   #pendingBytes = 0;
   #transaction: Transaction | undefined;
   #claims = 0;
-  /** The oldest of the items that clients may send again, Unix milliseconds. */
+  /** When the oldest of the items that clients may send again was received, Unix milliseconds. */
   #oldest = Number.POSITIVE_INFINITY;
   #ended = false;
   readonly #refused: RefusedRow[] = [];
   bytes = 0;
 
-  /** @param known entries that are stored, by frame key in hex */
+  /** @param known number of stored entries, by frame key in hex */
   constructor(target: BatchTarget, known: Map<string, number>) {
     this.#target = target;
     this.#known = known;
@@ -76,7 +86,10 @@ export class PostgresBatch implements SinkBatch {
     return this.#known.get(this.#keyOf(frameId)) ?? 0;
   }
 
-  /** In hex. Entries come frame by frame. */
+  /**
+   * Returns the frame's key in hex. The last one is remembered, because entries come frame by
+   * frame.
+   */
   #keyOf(frameId: string): string {
     if (frameId !== this.#lastFrame.id)
       this.#lastFrame = { id: frameId, key: frameKey(frameId).toString('hex') };
@@ -101,8 +114,9 @@ export class PostgresBatch implements SinkBatch {
   }
 
   /**
-   * A whole batch fits, so only what outgrows one is written before the commit. A transaction that
-   * is open since then is kept from being ended by the server, while only dead letters are filed.
+   * Writes rows before the commit, but only when they outgrow SINK_BATCH_BYTES_MAX; an ordinary
+   * batch stays below it. If a transaction is already open, it is kept alive: the server would end
+   * it while only dead letters are filed.
    */
   relieve(): Promise<void> | undefined {
     if (this.#pendingBytes < SINK_BATCH_BYTES_MAX) return this.#transaction?.keep();
@@ -112,7 +126,7 @@ export class PostgresBatch implements SinkBatch {
   async #flushMost(): Promise<void> {
     const last = this.#pending.at(-1);
     await this.#flush();
-    // The entry may go on.
+    // More records of this entry may follow.
     if (last) this.#pending = [{ frameId: last.frameId, frame: last.frame, index: last.index, records: [] }];
   }
 
@@ -165,7 +179,10 @@ export class PostgresBatch implements SinkBatch {
     }
   }
 
-  /** A dead letter that is replayed later is no resend of what was refused. */
+  /**
+   * Inserts the rows, and forgets the keys of refused items: a refused item that is replayed later
+   * must not be taken for a resend of itself.
+   */
   async #insert(transaction: Transaction, records: readonly PlacedRecord[]): Promise<void> {
     const refused = await insertAccepted(transaction, records);
     await forgetItems(
@@ -177,12 +194,12 @@ export class PostgresBatch implements SinkBatch {
       const item = 'index' in fields && { item: fields.index };
       this.#refused.push({ frameId, entry, ...item, ...(element !== undefined && { element }), reason });
     }
-    // A record is counted once, with the first of its rows.
+    // Each record is counted once, with the first of its rows.
     const without = new Set(refused.filter(({ element }) => !element).map(({ record }) => record));
     for (const record of records) if (!without.has(record)) this.#counts.add(record.type, 'stored');
   }
 
-  /** Entries that are not stored yet. From now on no other processor stores them. */
+  /** Returns the entries that are not stored yet. From now on no other processor stores them. */
   async #claimEntries(transaction: Transaction, entries: readonly PendingEntry[]): Promise<PendingEntry[]> {
     const upTo = new Map(entries.map(({ frame, index }) => [frame, index + 1]));
     const frames = [...upTo].map(([frame, count]) => ({ key: Buffer.from(frame, 'hex'), entries: count }));
@@ -209,8 +226,8 @@ export class PostgresBatch implements SinkBatch {
   async #finish(transaction: Transaction): Promise<void> {
     const { stream, clock } = this.#target;
     const rows = 2 * this.#claims + PRUNE_ROWS;
-    // The data's time counts: frames in the stream may be hours old. A worker's clock may also be
-    // ahead of ours.
+    // Keys are pruned by the data's time, because frames in the stream may be hours old. The time
+    // is at most our clock's, because a worker's clock may be ahead of ours.
     const time = this.#oldest === Number.POSITIVE_INFINITY ? undefined : Math.min(this.#oldest, clock.now());
     const resendsFrom = time && time - RESEND_WINDOW_MS - RECEIVED_DISORDER_MS_MAX;
     await prune(transaction, { stream, resendsFrom, rows });

@@ -4,28 +4,34 @@ import { POSTGRES_CONNECTIONS_MAX, POSTGRES_IDLE_MS_MAX } from '../../limits.ts'
 import { UnavailableError } from '../unavailable.ts';
 
 const CONNECT_MS_MAX = 5_000;
-/** One statement; the largest carries one recording beyond a batch's bytes. */
+/**
+ * Longest time of one statement. The largest statement carries a batch's bytes and one recording
+ * more.
+ */
 const STATEMENT_MS_MAX = 60_000;
 
 type Values = readonly unknown[];
 
 /**
- * `22`: a value that its type does not take; `54`: one beyond what the server can handle
- * (PostgreSQL's appendix A).
+ * Error classes (PostgreSQL's appendix A) that are about values: `22` is a value that its type does
+ * not take, `54` a value beyond the server's limits.
  */
 const ABOUT_THE_DATA = /^(22|54)...$/;
 
-/** `23`: a constraint that the operator added; the sink's own are never violated by its rows. */
+/**
+ * Error class `23`: a row violates a constraint. The operator must have added it, because the
+ * sink's rows never violate the sink's own constraints.
+ */
 const CONSTRAINT_VIOLATION = /^23...$/;
-/** Classes of errors whose sentences may quote values of a row. */
+/** Error classes whose messages may quote values of a row. */
 const MAY_QUOTE = /^(21|22|23|54|P0|XX|F0|2F|38|39|44)...$/;
 
-/** The server refuses rows for what they are. */
+/** The server refuses rows because of their values. */
 export class RefusedError extends Error {
   override name = 'RefusedError';
 }
 
-/** An error of the server without what it says of rows: detail, hint, place. */
+/** An error of the server without the parts that describe rows: detail, hint and position. */
 type ServerFault = Error & { code?: string; constraint?: string; column?: string };
 
 export const codeOf = (error: unknown): string =>
@@ -39,7 +45,10 @@ function withoutRows(error: ServerFault): ServerFault {
   return Object.assign(new Error(message), { code, ...(name && { constraint: name }) });
 }
 
-/** A fault of ours or of the data is a bug: no waiting fixes it. Everything else may pass. */
+/**
+ * Turns an error into an UnavailableError, which may pass. A TypeError or RangeError is a bug of
+ * ours and stays as it is; an error about the data becomes a RefusedError.
+ */
 function asOutage(error: unknown): unknown {
   if (error instanceof TypeError || error instanceof RangeError || error instanceof UnavailableError)
     return error;
@@ -71,9 +80,10 @@ async function run<Row extends QueryResultRow>(
 }
 
 /**
- * Settings of a transaction, not of a session, so that a pooler in between does no harm. A
- * processor that is stopped in a transaction holds locks that others wait for: the server ends the
- * transaction after a while. A commit that is answered is on the disk.
+ * Begins a transaction. Its settings belong to the transaction, not to the session, so that a
+ * connection pooler does no harm. A processor that stands still within a transaction holds locks
+ * that others wait for, so the server ends such a transaction after POSTGRES_IDLE_MS_MAX. A commit
+ * is on the disk when it is answered.
  */
 const BEGIN = `BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
 SET LOCAL idle_in_transaction_session_timeout = ${POSTGRES_IDLE_MS_MAX};
@@ -81,11 +91,14 @@ SET LOCAL statement_timeout = ${STATEMENT_MS_MAX};
 SET LOCAL client_min_messages = warning;
 SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'`;
 
-/** Ends with commit() or abandon(); after a failed statement only abandon() is left. */
+/**
+ * A transaction on one connection. It ends with commit() or abandon(); after a failed statement
+ * only abandon() may follow.
+ */
 export class Transaction {
   readonly #client: PoolClient;
   #state: 'open' | 'failed' | 'over' = 'open';
-  /** Monotonic ms. */
+  /** When the last statement ended, monotonic ms. */
   #lastStatementAt = 0;
 
   constructor(client: PoolClient) {
@@ -93,14 +106,18 @@ export class Transaction {
   }
 
   /**
-   * Called where the connection may stay without a statement: sends one in time.
+   * Keeps the server from ending the transaction as idle: sends a statement if the last one was
+   * long ago. Called where nothing else may be sent for a while.
    * @throws UnavailableError
    */
   async keep(): Promise<void> {
     if (performance.now() - this.#lastStatementAt > POSTGRES_IDLE_MS_MAX / 4) await this.query('SELECT 1');
   }
 
-  /** @throws UnavailableError; RefusedError when it is about the data */
+  /**
+   * Runs one statement.
+   * @throws UnavailableError; RefusedError when the error is about the data
+   */
   async query<Row extends QueryResultRow>(text: string, values?: Values): Promise<Row[]> {
     try {
       return await run<Row>(this.#client, text, values);
@@ -113,8 +130,10 @@ export class Transaction {
   }
 
   /**
-   * Runs `insert`. When the server refuses a row, none of them stays and the transaction goes on.
-   * @returns whether they stay. @throws UnavailableError
+   * Runs `insert`. When the server refuses a row, all its rows are rolled back and the transaction
+   * goes on.
+   * @returns whether the rows were inserted
+   * @throws UnavailableError
    */
   async tryInsert(insert: () => Promise<void>): Promise<boolean> {
     await this.query('SAVEPOINT rows');
@@ -130,14 +149,20 @@ export class Transaction {
     return true;
   }
 
-  /** @throws UnavailableError when it is not known whether it is committed */
+  /**
+   * Commits the transaction.
+   * @throws UnavailableError when it is not known whether the commit took effect
+   */
   async commit(): Promise<void> {
     await this.query('COMMIT');
     this.#state = 'over';
     this.#client.release();
   }
 
-  /** Never throws. A connection on which something failed is closed, which ends its transaction. */
+  /**
+   * Rolls the transaction back. Never throws. A connection on which a statement failed is closed,
+   * which ends its transaction.
+   */
   async abandon(): Promise<void> {
     if (this.#state === 'over') return;
     if (this.#state === 'open') await this.query('ROLLBACK').catch(() => undefined);
@@ -147,7 +172,10 @@ export class Transaction {
   }
 }
 
-/** Connections to the sink's database, made when needed and made again when lost. */
+/**
+ * Connections to the sink's database. A connection is made when it is needed, and replaced when it
+ * is lost.
+ */
 export class Database {
   readonly #pool: Pool;
 
@@ -160,20 +188,27 @@ export class Database {
       query_timeout: STATEMENT_MS_MAX + CONNECT_MS_MAX,
       keepAlive: true,
     });
-    // Also of connections that are in use: what fails on them is told by the statement that fails.
+    // Each connection needs an error listener. A connection in use needs no more: its failing
+    // statement reports the error.
     this.#pool.on('connect', (client) => client.on('error', () => undefined));
-    // The pool makes another one.
+    // The pool replaces an idle connection that is lost.
     this.#pool.on('error', ({ message: reason }) =>
       log.debug({ reason }, 'sink: an idle connection was lost'),
     );
   }
 
-  /** @throws UnavailableError; RefusedError when it is about the data */
+  /**
+   * Runs one statement outside of a transaction.
+   * @throws UnavailableError; RefusedError when the error is about the data
+   */
   query<Row extends QueryResultRow>(text: string, values?: Values): Promise<Row[]> {
     return run<Row>(this.#pool, text, values);
   }
 
-  /** @throws UnavailableError */
+  /**
+   * Begins a transaction.
+   * @throws UnavailableError
+   */
   async begin(): Promise<Transaction> {
     let client: PoolClient;
     try {
@@ -191,7 +226,10 @@ export class Database {
     return transaction;
   }
 
-  /** Runs `work` in a transaction and commits it. @throws what `work` throws; UnavailableError */
+  /**
+   * Runs `work` in a transaction and commits it.
+   * @throws the errors of `work`; UnavailableError
+   */
   async transaction(work: (transaction: Transaction) => Promise<void>): Promise<void> {
     const transaction = await this.begin();
     try {

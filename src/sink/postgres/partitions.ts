@@ -2,13 +2,16 @@ import { DAY_MS } from '../../lib/clock.ts';
 import type { Database, Transaction } from './database.ts';
 import { ADDED_COLUMNS, DAILY_FROM, DAILY_UNTIL, PARTITIONED, type PartitionedTable } from './schema.ts';
 
-/** `items_20260102` and the like. @param day the UTC day's first moment, Unix milliseconds */
+/**
+ * Returns a name like `items_20260102`.
+ * @param day the UTC day's first moment, Unix milliseconds
+ */
 const partitionName = (table: PartitionedTable, day: number): string =>
   `${table}_${new Date(day).toISOString().slice(0, 10).replaceAll('-', '')}`;
 
 /**
- * Table and day of a daily partition; undefined for the partitions that catch the dates of wrong
- * clocks.
+ * Returns table and day of a daily partition; undefined for the two partitions that hold the dates
+ * of wrong clocks.
  */
 function readName(name: string): { table: PartitionedTable; day: number } | undefined {
   const [, prefix, year, month, date] = /^([a-z]+)_(\d{4})(\d\d)(\d\d)$/.exec(name) ?? [];
@@ -16,23 +19,27 @@ function readName(name: string): { table: PartitionedTable; day: number } | unde
   return table && { table, day: Date.UTC(Number(year), Number(month) - 1, Number(date)) };
 }
 
-/** Comment of a partition that is detached for good: an operator's own detached ones lack it. */
+/**
+ * Comment on a partition that is detached for good. A partition that an operator has detached lacks
+ * it.
+ */
 const OUTDATED = 'older than SLUICE_RETENTION: to be dropped';
 
 /**
- * Detaching waits for every reader of the table and makes all others wait behind it. So it gives up
- * soon, and is tried again.
+ * Longest wait for a lock. Detaching waits for every reader of the table, and all later readers
+ * wait behind it. So it gives up soon, and is tried again later.
  */
 const LOCK_MS_MAX = 1_000;
 
 /**
- * The sink makes a partition when the first row of its day comes. It removes old ones when
- * SLUICE_RETENTION says so, otherwise that is the operator's task.
+ * The daily partitions of the sink's tables. The sink makes a partition when the first row of its
+ * day comes. If SLUICE_RETENTION is set, the sink removes old partitions; otherwise the operator
+ * does.
  *
- * A new one is made as a table of its own and then attached, which waits for no reader or writer of
- * the other partitions. CREATE TABLE … PARTITION OF would wait for a report that has run for an
- * hour, and make all others wait behind it. A table that was detached and still has its name is
- * attached again.
+ * A new partition is created as a separate table and then attached, which waits for no reader or
+ * writer of the other partitions. CREATE TABLE … PARTITION OF would wait for a report that runs for
+ * an hour, and all others would wait behind it. A table that was detached and still has the
+ * partition's name is attached again.
  */
 export class Partitions {
   readonly #database: Database;
@@ -43,7 +50,7 @@ export class Partitions {
   }
 
   /**
-   * Reads which partitions there are, so that the first rows of a process need not find out.
+   * Reads which partitions exist, so that the first rows of a process need not ask.
    * @throws UnavailableError
    */
   async load(): Promise<void> {
@@ -56,8 +63,8 @@ WHERE inhparent = ANY($1::text[]::regclass[])`,
   }
 
   /**
-   * Makes the partitions for rows received at these moments, Unix milliseconds. @throws
-   * UnavailableError
+   * Makes the partitions for rows that were received at these moments, Unix milliseconds.
+   * @throws UnavailableError
    */
   async ensure(table: PartitionedTable, receivedAts: readonly number[]): Promise<void> {
     for (const at of receivedAts) {
@@ -71,8 +78,9 @@ WHERE inhparent = ANY($1::text[]::regclass[])`,
   }
 
   /**
-   * Removes the partitions of which all is older than this moment, Unix milliseconds. One that
-   * cannot be removed now keeps no other from it. @throws UnavailableError
+   * Removes the partitions whose rows are all older than this moment, Unix milliseconds. If one
+   * cannot be removed now, the others are removed all the same.
+   * @throws UnavailableError
    */
   async removeBefore(moment: number): Promise<void> {
     const rows = await this.#database.query<{ relname: string }>(
@@ -93,8 +101,8 @@ WHERE relnamespace = 'sluice'::regnamespace AND relkind = 'r'
   }
 
   /**
-   * In two steps: dropping takes long where there is much, and only the first locks the whole
-   * table.
+   * Removes a partition in two steps, because dropping a large partition takes long and only
+   * detaching locks the whole table.
    */
   async #remove(table: PartitionedTable, name: string): Promise<void> {
     this.#known.delete(name);
@@ -102,7 +110,7 @@ WHERE relnamespace = 'sluice'::regnamespace AND relkind = 'r'
     await this.#database.transaction((transaction) => drop(transaction, { table, name }));
   }
 
-  /** A partition that was there is gone: look again. */
+  /** Forgets the known partitions, because one of them was removed by somebody else. */
   forget(): void {
     this.#known.clear();
   }
@@ -110,7 +118,7 @@ WHERE relnamespace = 'sluice'::regnamespace AND relkind = 'r'
 
 type Partition = { table: PartitionedTable; name: string };
 
-/** Processors change partitions one after the other. */
+/** Lock with which processors change partitions one after the other. */
 const LOCK = `SELECT pg_advisory_xact_lock(hashtext('sluice partitions'))`;
 
 async function isAttached(transaction: Transaction, { table, name }: Partition): Promise<boolean> {
@@ -131,7 +139,7 @@ ALTER TABLE sluice.${table} DETACH PARTITION sluice.${name};
 COMMENT ON TABLE sluice.${name} IS '${OUTDATED}'`);
 }
 
-/** Unless a late row of its day has had it attached again. */
+/** Drops a detached partition, unless a late row of its day has had it attached again. */
 async function drop(transaction: Transaction, partition: Partition): Promise<void> {
   await transaction.query(`SET LOCAL lock_timeout = ${LOCK_MS_MAX}`);
   await transaction.query(LOCK);

@@ -12,20 +12,24 @@ import { forgetOldMonths } from './tally.ts';
 
 type Parts = { clock: Clock; log: Log };
 
-/** Wrong user or password, no such database, no right to it: settings, not weather. */
+/**
+ * Error codes for a wrong user or password, a missing database or a missing right. They come from
+ * settings, which no waiting fixes.
+ */
 const REFUSED = /^(28|3D|42501)/;
 
 /**
- * Rows in PostgreSQL. Several processors share the database. Its keys say what is stored, so this
- * class remembers only which partitions it has seen.
+ * Stores rows in PostgreSQL. Several processors share the database. The database's keys say what is
+ * stored, so this class remembers only which partitions it has seen.
  *
- *     sluice.items, .logs, .heartbeats    the records, partitioned by the UTC day of received_at
+ *     sluice.items, .logs, .spans, .extras, .heartbeats
+ *                                         the records, partitioned by the UTC day of received_at
  *     sluice.seen_frames, .seen_items     keys of what is stored (seen.ts)
  *     sluice.tally                        accepted envelopes by project, month and stream
- *     sluice.migrations                   versions of all this
+ *     sluice.migrations                   versions of the schema
  *
- * A database that is away at the start is waited for like one that goes away later: each batch
- * fails until it is there, and its frames are tried again. The start reports faults that no waiting
+ * When the database is away at the start, the sink waits as it does later: each batch fails until
+ * the database is there, and its frames are tried again. The start reports faults that no waiting
  * fixes.
  */
 export class PostgresSink implements Sink {
@@ -41,7 +45,7 @@ export class PostgresSink implements Sink {
     this.#clock = parts.clock;
   }
 
-  /** @throws SchemaError when the database is there and can never do */
+  /** @throws SchemaError when the database answers but cannot be used */
   static async connect(
     url: string,
     { log, clock = systemClock }: { log: Log; clock?: Clock },
@@ -61,7 +65,9 @@ export class PostgresSink implements Sink {
     return sink;
   }
 
-  /** Once, and again after it failed. */
+  /**
+   * Migrates the schema, and reads the partitions. Does so once, and again only after a failure.
+   */
   #prepare(): Promise<void> {
     this.#prepared ??= (async () => {
       await migrate(this.#database);
@@ -89,7 +95,7 @@ export class PostgresSink implements Sink {
     return new PostgresBatch(target, await entriesStored(this.#database, frameIds.map(frameKey)));
   }
 
-  /** Partitions are removed; keys and tally stay. */
+  /** Removes partitions. Keys and tally stay. */
   async removeBefore(moment: number): Promise<void> {
     await this.#prepare();
     await this.#partitions.removeBefore(moment);

@@ -1,4 +1,7 @@
-/** Records as rows: whole columns at a time, one statement for a table. */
+/**
+ * Turns records into rows. Rows are inserted a whole column at a time, with one statement for each
+ * table.
+ */
 import { isExtraType } from '../../lib/item-types.ts';
 import { isSplit, type SentRecord } from '../containers.ts';
 import type { HeartbeatFields, ItemFields, SinkRecord } from '../sink.ts';
@@ -8,8 +11,8 @@ import type { Partitions } from './partitions.ts';
 import { PARTITIONED, type PartitionedTable, WRITTEN } from './schema.ts';
 
 /**
- * A row of a record: a log or span of a container has a place in it. `payload`: all of the record's
- * JSON where it has none.
+ * A row of a record. `payload`: the row's log or span, or the record's whole JSON. `place`: the
+ * place of the log or span in its container; undefined for a whole record.
  */
 type Row<Sent = SentRecord> = { record: Sent; payload: Uint8Array; place?: number; rest?: Uint8Array };
 
@@ -20,7 +23,7 @@ const placeOf = (rows: readonly Row[]): Buffer => numberArray(rows.map(({ place 
 const texts = (rows: readonly Row[], of: (row: Row) => string | Uint8Array | undefined): Buffer =>
   textArray(rows.map(of));
 
-/** The columns of rows, each as a parameter. */
+/** Makes the parameter for each column from the rows. */
 const VALUES: Readonly<Record<string, (rows: readonly Row[]) => Buffer>> = {
   project_id: (rows) => texts(rows, (row) => item(row).envelope.projectId),
   event_id: (rows) => texts(rows, (row) => item(row).envelope.eventId),
@@ -33,7 +36,7 @@ const VALUES: Readonly<Record<string, (rows: readonly Row[]) => Buffer>> = {
   log_index: placeOf,
   span_index: placeOf,
   container: (rows) => texts(rows, ({ rest }) => rest),
-  // One of these two is NULL.
+  // In each row, one of payload and payload_base64 is NULL.
   payload: (rows) => texts(rows, (row) => (item(row).isBase64 ? undefined : row.payload)),
   payload_base64: (rows) => texts(rows, (row) => (item(row).isBase64 ? unquoted(row.payload) : undefined)),
   payload_encoding: (rows) => texts(rows, (row) => item(row).encoding),
@@ -43,7 +46,10 @@ const VALUES: Readonly<Record<string, (rows: readonly Row[]) => Buffer>> = {
     texts(rows, (row) => (ping(row).bodyIn === 'body_base64' ? unquoted(row.payload) : undefined)),
 };
 
-/** A parameter with a column's values, and a value of it, by the column's type. */
+/**
+ * For each type of column: the type of the parameter with the column's values, and the SQL for one
+ * value.
+ */
 const TYPES = {
   text: { array: 'text[]', value: (name: string) => name },
   integer: { array: 'float8[]', value: (name: string) => `${name}::integer` },
@@ -51,8 +57,8 @@ const TYPES = {
 } as const;
 
 /**
- * Statements for rows of a table: `insert` stores all or none of them, `tryEach` stores each by
- * itself and tells those that are refused, by their places.
+ * Makes the statements for rows of a table. `insert` stores all of them or none. `tryEach` stores
+ * each row by itself, and returns the places of the rows that are refused.
  */
 function statementsOf(table: PartitionedTable) {
   const columns = Object.entries(WRITTEN[table]);
@@ -92,7 +98,10 @@ function rowsOf<Sent extends SentRecord>(record: Sent): Row<Sent>[] {
   return elements.map((payload, place) => ({ record, payload, place, ...(rest && { rest }) }));
 }
 
-/** Makes the partitions that these records need. @throws UnavailableError */
+/**
+ * Makes the partitions that these records need.
+ * @throws UnavailableError
+ */
 export async function ensurePartitions(
   partitions: Partitions,
   records: readonly SinkRecord[],
@@ -101,13 +110,15 @@ export async function ensurePartitions(
     await partitions.ensure(table, records.filter((record) => tableOf(record) === table).map(receivedAtOf));
 }
 
-/** `element`: it is this log or span of the record's container. */
+/** A refused row. `element`: its place, when the row is a log or span of the record's container. */
 type Refused<Sent> = { record: Sent; element?: number; reason: string };
 
 /**
- * Stores all rows of the records but those that the database refuses. It looks at them one by one
- * by itself: a thousand that it refuses cost no more round trips than one.
- * @returns the refused ones. @throws UnavailableError
+ * Stores all rows of the records, except those that the database refuses. After a refusal, a
+ * function in the database tries the rows one by one, so a thousand refused rows cost no more round
+ * trips than one.
+ * @returns the refused rows
+ * @throws UnavailableError
  */
 export async function insertAccepted<Sent extends SentRecord>(
   transaction: Transaction,

@@ -3,7 +3,7 @@ import { SinkSettingError } from '../unavailable.ts';
 import type { Database, Transaction } from './database.ts';
 
 /**
- * The database cannot be what the sink needs; waiting does not help. `message` is for an operator.
+ * The database cannot be used by the sink, and waiting does not help. `message` is for an operator.
  */
 export class SchemaError extends SinkSettingError {
   override name = 'SchemaError';
@@ -14,8 +14,8 @@ export const PARTITIONED = ['items', 'logs', 'spans', 'extras', 'heartbeats'] as
 export type PartitionedTable = (typeof PARTITIONED)[number];
 
 /**
- * Days before the first and from the second on share a partition each, so that wrong clocks cannot
- * make endless partitions.
+ * Rows of days before DAILY_FROM share one partition, and so do rows from DAILY_UNTIL on. So wrong
+ * clocks cannot make endless partitions.
  */
 export const DAILY_FROM = Date.UTC(2020, 0, 1);
 export const DAILY_UNTIL = Date.UTC(2100, 0, 1);
@@ -42,7 +42,10 @@ const COMMON = {
 } as const;
 type Columns = Readonly<Record<string, 'text' | 'integer' | 'timestamptz'>>;
 
-/** The columns that the sink writes. A version that changes them makes the functions again. */
+/**
+ * The columns that the sink writes. A schema version that changes them must create the `try_`
+ * functions again.
+ */
 export const WRITTEN: Readonly<Record<PartitionedTable, Columns>> = {
   items: { ...COMMON, type: 'text', payload: 'text', payload_base64: 'text', payload_encoding: 'text' },
   logs: { ...COMMON, log_index: 'integer', container: 'text', payload: 'text' },
@@ -52,9 +55,10 @@ export const WRITTEN: Readonly<Record<PartitionedTable, Columns>> = {
 };
 
 /**
- * A function that stores one row. For a row that the database refuses it returns the error's code,
- * with the name of the constraint or column, and changes nothing. Without such a name an integrity
- * error is none of the row's: its day lacks a partition.
+ * Returns SQL for a function that stores one row. When the database refuses the row, the function
+ * returns the error's code, with the name of the constraint or column, and changes nothing. An
+ * integrity error without such a name is not about the row, but about a missing partition for its
+ * day: the function raises it.
  */
 function tryFunction(table: PartitionedTable): string {
   const columns = Object.entries(WRITTEN[table]);
@@ -79,12 +83,12 @@ END $$;`;
 }
 
 /**
- * Statements from one version of the schema to the next; the first makes version 1. Never edit a
- * released one, add another.
+ * Statements that lead from one version of the schema to the next; the first ones make version 1.
+ * Never edit released statements: add others.
  *
- * JSON is in columns of type text, as it was sent: jsonb refuses \u0000 and forgets order, repeats
- * and spelling; both json types refuse values nested some thousand deep. A reader can use
- * `payload::jsonb`.
+ * JSON is kept as it was sent, in columns of type text. jsonb refuses \u0000 and loses order,
+ * repeated names and spelling, and both json types refuse values that are nested some thousand
+ * levels deep. A reader can use `payload::jsonb`.
  */
 const MIGRATIONS: readonly string[] = [
   `
@@ -201,31 +205,35 @@ COMMENT ON COLUMN sluice.items.payload_encoding IS 'How it is packed behind its 
   PARTITIONED.map(tryFunction).join(''),
 ];
 
-/** Columns that a partition lacks which was detached before a version of the schema added them. */
+/**
+ * Columns that a version of the schema added. A partition that was detached before that version
+ * lacks them.
+ */
 export const ADDED_COLUMNS: Partial<Record<PartitionedTable, string>> = {
   heartbeats: 'body_base64 text',
   items:
     'payload_base64 text, ADD COLUMN IF NOT EXISTS payload_encoding text, ALTER COLUMN payload DROP NOT NULL',
 };
 
-/** Migrations that this program knows. */
+/** Number of migrations that this program knows. */
 export const SCHEMA_VERSION = MIGRATIONS.length;
 
 /**
- * Versions that only add what an earlier program neither reads nor has to fill. Each is recorded as
- * a negative number, so that a program that does not know it goes on: the way back from an upgrade.
+ * Versions that only add parts which an earlier program neither reads nor must fill. Each of them
+ * is recorded as a negative number, and a program that does not know it ignores it. So an upgrade
+ * can be undone.
  */
 const ADDITIONS: ReadonlySet<number> = new Set([2, 3, 4, 5, 6]);
 
 /**
- * Rows of the catalogue, not `to_regclass`: a session remembers a name that it did not find, and
- * goes on not finding it while another processor makes the schema.
+ * Looks in the catalogue and not with `to_regclass`: a session remembers that it did not find a
+ * name, and would not find it even after another processor has made the schema.
  */
 const FIND_MIGRATIONS = `SELECT 1 FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
 WHERE n.nspname = 'sluice' AND c.relname = 'migrations'`;
 
 /**
- * Migrations that were applied, without additions that this program does not know.
+ * Returns the version of the schema. Additions that this program does not know are left out.
  * @throws UnavailableError
  */
 export async function schemaVersion(on: Database | Transaction): Promise<number> {
@@ -246,8 +254,8 @@ function refuseNewer(version: number): void {
 }
 
 /**
- * Statements that make the schema and the list of its versions; the role may lack the right to make
- * existing ones.
+ * Creates the schema and the list of its versions. An existing schema is not created again, because
+ * the database role may lack the right to create schemas.
  */
 async function makeSchema(transaction: Transaction): Promise<void> {
   const found = await transaction.query(`SELECT 1 FROM pg_namespace WHERE nspname = 'sluice'`);
@@ -259,8 +267,8 @@ async function makeSchema(transaction: Transaction): Promise<void> {
 }
 
 /**
- * Brings the schema up to date, one processor at a time: the lock belongs to the database and ends
- * with the transaction.
+ * Brings the schema up to date. Only one processor does so at a time: it holds a lock of the
+ * database that ends with the transaction.
  * @throws SchemaError when waiting does not help, UnavailableError when it may
  */
 export async function migrate(database: Database): Promise<void> {

@@ -2,16 +2,16 @@
  * The keys of stored data: how many entries of a frame are stored, and when an item that clients
  * may send again was received.
  *
- * The processor that inserts a key first owns it until the end of the transaction. Another
- * processor with the same key waits for that end and then finds it. Keys go in sorted, so that two
- * processors never wait for each other.
+ * The processor that first inserts a key owns the key until its transaction ends. Another processor
+ * with the same key waits for that end, and then finds the key. Keys are inserted in sorted order,
+ * so that two processors never wait for each other.
  */
 import { RESEND_WINDOW_MS } from '../../limits.ts';
 import { UnavailableError } from '../unavailable.ts';
 import { keyArray, numberArray } from './arrays.ts';
 import type { Database, Transaction } from './database.ts';
 
-/** Keys of frames are kept so long: a stopped processor may come back a day later. */
+/** How long keys of frames are kept: a processor that stood still may come back a day later. */
 const FRAME_KEYS_KEPT_MS = 24 * 3_600_000;
 
 const hex = (key: Buffer): string => key.toString('hex');
@@ -21,8 +21,8 @@ type FrameRow = { key: Buffer; entries: number };
 type ItemRow = { key: Buffer; received_at: string };
 
 /**
- * Stored entries of these frames, by key in hex; unknown frames are left out. @throws
- * UnavailableError
+ * Returns the number of stored entries of these frames, by key in hex. Unknown frames are left out.
+ * @throws UnavailableError
  */
 export async function entriesStored(
   database: Database,
@@ -35,12 +35,12 @@ export async function entriesStored(
   return new Map(rows.map(({ key, entries }) => [hex(key), entries]));
 }
 
-/** A frame of which the entries before `entries` are stored when the transaction is committed. */
+/** A frame whose first `entries` entries will be stored when the transaction is committed. */
 type FrameClaim = { key: Buffer; entries: number };
 
 /**
- * Rows with these keys, which another processor inserted, locked.
- * @throws UnavailableError when one of them was pruned meanwhile
+ * Locks and returns the rows with these keys, which another processor has inserted.
+ * @throws UnavailableError when one of the keys was pruned meanwhile
  */
 async function lock<Row extends { key: Buffer }>(
   transaction: Transaction,
@@ -58,7 +58,7 @@ async function lock<Row extends { key: Buffer }>(
   return rows;
 }
 
-/** Statements that insert keys and return those that were there before: nearly always none. */
+/** Statements that insert keys, and return the keys that existed before: nearly always none. */
 const INSERT_FRAMES = `WITH mine AS (
   INSERT INTO sluice.seen_frames (key, entries)
   SELECT key, n::int FROM unnest($1::bytea[], $2::float8[]) AS t (key, n)
@@ -72,8 +72,8 @@ SELECT key FROM unnest($1::bytea[]) AS t (key) EXCEPT SELECT key FROM mine`;
 
 /**
  * Marks the entries as stored.
- * @returns how many entries of each frame were stored before, by key in hex; those that were
- * unknown are left out
+ * @returns how many entries of each frame were stored before, by key in hex; unknown frames are
+ * left out
  * @throws UnavailableError
  */
 export async function claimFrames(
@@ -97,13 +97,13 @@ FROM unnest($1::bytea[], $2::float8[]) AS t (key, entries) WHERE f.key = t.key`,
   return before;
 }
 
-/** An item that a client may send again; `receivedAt` in Unix milliseconds. */
+/** An item that a client may send again. `receivedAt`: Unix milliseconds. */
 type ItemClaim = { key: Buffer; receivedAt: number };
 
 /**
- * Notes items, in the order given.
- * @returns for each whether it is a client's resend: received within RESEND_WINDOW_MS of one that
- * is stored or precedes it
+ * Notes the items in their order.
+ * @returns for each item whether it is a client's resend: received within RESEND_WINDOW_MS of the
+ * same item that is stored, or that comes earlier in the list
  * @throws UnavailableError
  */
 export async function claimItems(
@@ -144,7 +144,10 @@ FROM unnest($1::bytea[], $2::float8[]) AS t (key, received_at) WHERE i.key = t.k
   );
 }
 
-/** @throws UnavailableError */
+/**
+ * Removes the notes of items that were refused.
+ * @throws UnavailableError
+ */
 export async function forgetItems(transaction: Transaction, keys: readonly Buffer[]): Promise<void> {
   if (keys.length === 0) return;
   await transaction.query('DELETE FROM sluice.seen_items WHERE key = ANY($1::bytea[])', [keyArray(keys)]);
@@ -158,9 +161,10 @@ const PRUNE_ITEMS = `DELETE FROM sluice.seen_items WHERE key IN (
   ORDER BY received_at LIMIT $3 FOR UPDATE SKIP LOCKED)`;
 
 /**
- * Removes up to `rows` of each that are too old to matter. Waits for no other processor.
+ * Removes keys that are too old to matter, at most `rows` of frames and `rows` of items. Waits for
+ * no other processor.
  * @param resendsFrom the oldest received_at of this stream that still matters, Unix milliseconds;
- * undefined when the batch does not tell
+ * undefined when the batch had no item that clients may send again
  * @throws UnavailableError
  */
 export async function prune(

@@ -1,6 +1,6 @@
 /**
- * Which records of an archive the tables have already: a processor stored them, or an earlier run
- * of the backfill. Rows have no key here, so what they hold is compared.
+ * Finds the records of an archive that the tables have already, because a processor or an earlier
+ * backfill stored them. Rows in PostgreSQL have no row key, so their content is compared.
  */
 import { hash } from 'node:crypto';
 import { isExtraType } from '../../lib/item-types.ts';
@@ -11,7 +11,7 @@ import type { Transaction } from './database.ts';
 
 type Question = { sql: string; values: unknown[] };
 
-/** Hash of the value as the table holds it. */
+/** Returns the hash of the record's value in the form in which the table holds it. */
 function digest({ fields, json }: SentRecord): Buffer {
   const isQuoted = 'token' in fields ? fields.bodyIn === 'body_base64' : fields.isBase64;
   const isNothing = 'token' in fields && fields.bodyIn === undefined;
@@ -53,7 +53,8 @@ const placeOf = (records: readonly SentRecord[]): unknown[] => [
 const PLACE_ARRAYS = '$1::text[], $2::float8[], $3::text[], $4::float8[]';
 
 /**
- * Segments of a replay share an event id, and two may come in one millisecond: payloads differ.
+ * Asks which records have a row in the table. Payloads are compared, too: the segments of a replay
+ * share an event id, and two may come in the same millisecond.
  */
 const whole = (table: 'items' | 'extras', records: readonly SentRecord[]): Question => ({
   sql: numbered(
@@ -65,7 +66,10 @@ AND sha256(convert_to(coalesce(s.payload, s.payload_base64), 'UTF8')) = d`,
   values: [...placeOf(records), textArray(records.map(({ type }) => type)), digestsOf(records)],
 });
 
-/** A container is in the table when one of its rows is: what was refused of it is a dead letter. */
+/**
+ * Asks which containers are in the table. One row of a container is enough: its other rows were
+ * refused and are dead letters.
+ */
 const container = (table: 'logs' | 'spans', records: readonly SentRecord[]): Question => ({
   sql: numbered(PLACE_ARRAYS, `SELECT FROM sluice.${table} s WHERE ${PLACE}`, 'p, r, e, i'),
   values: placeOf(records),
@@ -84,7 +88,10 @@ function tableOf({ type }: SentRecord): string {
   return isExtraType(type) ? 'extras' : 'items';
 }
 
-/** All records but those of an archive that the tables have. @throws UnavailableError */
+/**
+ * Returns the records without those of an archive that the tables have already.
+ * @throws UnavailableError
+ */
 export async function withoutStored<Sent extends SentRecord>(
   transaction: Transaction,
   records: readonly Sent[],

@@ -1,4 +1,7 @@
-/** Reads rows of the postgres sink, for a load test that looks its items up; changes nothing. */
+/**
+ * Reads rows of the postgres sink, for a load test that checks which items were stored. Changes
+ * nothing.
+ */
 import { createLog } from '../../lib/log.ts';
 import type { StoredReader } from '../sink.ts';
 import { Database } from './database.ts';
@@ -7,8 +10,8 @@ type Row = { project_id: string; event_id: string; item_index: number; copies: s
 
 const ROWS_AT_ONCE = 10_000;
 /**
- * A container of logs or spans is one item and has a row for each element: the most frequent one
- * tells.
+ * Makes a query for containers of logs or spans. A container is one item and has a row for each
+ * element, so its copies are those of its most frequent element.
  */
 const elementsOf = (table: string, element: string): string => `
 SELECT project_id, event_id, item_index, max(copies) AS copies FROM (
@@ -25,7 +28,7 @@ const STORED = [
   elementsOf('spans', 'span_index'),
 ];
 
-/** Methods throw UnavailableError when the database cannot be asked. */
+/** Opens a reader. Its methods throw UnavailableError when the database cannot be asked. */
 export function readPostgresStored(url: string): StoredReader {
   const database = new Database(url, createLog('silent'));
   return {

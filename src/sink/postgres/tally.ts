@@ -1,6 +1,6 @@
 /**
- * The tally of the postgres sink: accepted envelopes by project and month, in the transaction that
- * stores them.
+ * The tally of the postgres sink: the number of accepted envelopes by project and month. It is
+ * written in the transaction that stores the envelopes.
  */
 import { createLog } from '../../lib/log.ts';
 import { TALLY_MONTHS_MAX } from '../../limits.ts';
@@ -8,8 +8,9 @@ import type { Tally, TallyOfMonth } from '../tally.ts';
 import { Database, type Transaction } from './database.ts';
 
 /**
- * Adds what a batch counted; one row a stream, so that streams do not wait for each other. @throws
- * UnavailableError
+ * Adds a batch's counts. Each stream has rows of its own, so that streams do not wait for each
+ * other.
+ * @throws UnavailableError
  */
 export async function addToTally(transaction: Transaction, stream: string, tally: Tally): Promise<void> {
   const rows = Object.entries(tally.toCounts()).flatMap(([projectId, months]) =>
@@ -33,7 +34,8 @@ DO UPDATE SET count = t.count + excluded.count, position = greatest(t.position, 
 }
 
 /**
- * Only the newest months are asked for; older ones would grow without end. @throws UnavailableError
+ * Removes all but the newest TALLY_MONTHS_MAX months, so that the table does not grow without end.
+ * @throws UnavailableError
  */
 export async function forgetOldMonths(database: Database): Promise<void> {
   await database.query(
@@ -44,8 +46,8 @@ WHERE month NOT IN (SELECT DISTINCT month FROM sluice.tally ORDER BY month DESC 
 }
 
 /**
- * What the sink counted for a project in a month, over all streams. Works beside running
- * processors.
+ * Reads how many envelopes the sink counted for a project in a month, over all streams. Works while
+ * processors run.
  * @param month `YYYY-MM`
  * @throws UnavailableError when the database cannot be asked or no processor has ever written to it
  */
@@ -67,7 +69,8 @@ FROM sluice.tally WHERE project_id = $1 AND month = $2`,
 }
 
 /**
- * What the sink counted for each project in a month. Works beside running processors.
+ * Reads how many envelopes the sink counted for each project in a month. Works while processors
+ * run.
  * @throws UnavailableError as {@link readPostgresTally}
  */
 export async function readPostgresTallies(url: string, month: string): Promise<Map<string, number>> {

@@ -6,15 +6,15 @@ import { SinkSettingError } from '../unavailable.ts';
 export type Compression = 'none' | 'gzip' | 'zstd';
 export type S3Setting = Extract<SinkSetting, { kind: 's3' }>;
 
-/** The address of an archive, as the setting names it. */
+/** The address of an archive, parsed from the setting. */
 export type S3Address = {
   /** URL of the bucket, without a final slash. */
   bucketUrl: string;
-  /** Empty, or ends with a slash. */
+  /** Prefix of all keys: empty, or ends with a slash. */
   prefix: string;
   region: string;
   compression: Compression;
-  /** The longest time that records wait for their object. */
+  /** Longest time that records wait for their object, ms. */
   objectMs: number;
   accessKeyId: string;
   secretAccessKey: string;
@@ -37,7 +37,8 @@ function secondsOf(text: string | null): number {
 }
 
 function compressionOf(text: string | null): Compression {
-  // zstd costs less, but not every reader goes on behind the first of several frames.
+  // zstd would cost less, but some readers of a file with several zstd frames stop after the first
+  // frame.
   const compression = text ?? 'gzip';
   if (!isCompression(compression)) throw wrong(`compression of s3:// is one of ${COMPRESSIONS.join(', ')}`);
   if (compression === 'zstd' && !HAS_ZSTD) throw wrong('compression=zstd needs Node.js 22.15 or later');
@@ -45,8 +46,8 @@ function compressionOf(text: string | null): Compression {
 }
 
 /**
- * Parses `s3://bucket/prefix?endpoint=https://…&region=…`. Credentials come from the environment
- * or from the URL.
+ * Parses `s3://bucket/prefix?endpoint=https://…&region=…`. Credentials come from the environment or
+ * from the URL.
  * @throws SinkSettingError
  */
 export function parseAddress({ url, credentials }: S3Setting): S3Address {

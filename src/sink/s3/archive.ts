@@ -1,4 +1,7 @@
-/** Reads what the s3 sink has stored: which objects, and the rows of one as records. */
+/**
+ * Reads what the s3 sink has stored: finds its objects, and turns the rows of an object into
+ * records.
+ */
 import * as zlib from 'node:zlib';
 import { jsonScan } from '../../lib/json-text.ts';
 import { ZstdFrames } from '../../lib/zstd-frames.ts';
@@ -7,10 +10,10 @@ import type { HeartbeatFields, ItemFields, RecordType, SinkRecord } from '../sin
 import type { Bucket } from './bucket.ts';
 import { HOUR_MS, readKey } from './keys.ts';
 
-/** Node.js has it from 22.15 on. */
+/** Exists in Node.js from 22.15 on. */
 const { zstdDecompressSync } = zlib as { zstdDecompressSync?: (packed: Buffer) => Buffer };
 
-/** zlib of Node.js stops behind the first frame. */
+/** Unpacks every frame by itself, because zlib of Node.js stops after the first frame. */
 function unzstd(content: Buffer): Buffer {
   if (!zstdDecompressSync) throw new Error('objects in zstd need Node.js 22.15 or later');
   const frames = new ZstdFrames();
@@ -28,7 +31,7 @@ export function unpacked(key: string, content: Buffer): Buffer {
   return key.endsWith('.gz') ? zlib.gunzipSync(content) : content;
 }
 
-/** A line ends with `,"row_key":"…"}`. */
+/** Beginning of the text `,"row_key":"…"}`, with which each line ends. */
 const KEY_BEGIN = ',"row_key":"';
 const KEY_END = '"}'.length;
 const TAIL_BYTES = KEY_BEGIN.length + 2 * KEY_BYTES + KEY_END;
@@ -36,13 +39,18 @@ const TAIL_BYTES = KEY_BEGIN.length + 2 * KEY_BYTES + KEY_END;
 export const rowKeyAt = (bytes: Buffer, lineEnd: number): Buffer =>
   Buffer.from(bytes.toString('latin1', lineEnd - KEY_END - 2 * KEY_BYTES, lineEnd - KEY_END), 'hex');
 
-/** `until` is the first moment that is not wanted; both are Unix milliseconds. */
+/**
+ * The time to read. `since` is its first moment, `until` the first moment after it, both in Unix
+ * milliseconds.
+ */
 export type Span = { since: number; until: number };
 
-/** Objects of a stream and a UTC day, by hour and name. */
+/** Objects of a stream and a UTC day, sorted by hour and name. */
 export type ArchivedDay = { stream: string; date: string; objects: { key: string; rows: number }[] };
 
-/** The days with objects of these hours: the oldest first, the streams of a day by name. */
+/**
+ * Returns the days that have objects in this time, oldest first, and the streams of a day by name.
+ */
 export async function* archivedDays(bucket: Bucket, prefix: string, span: Span): AsyncIterable<ArchivedDay> {
   const streams = await bucket.folders(prefix);
   const dates = new Map<string, string[]>();
@@ -65,12 +73,12 @@ export async function* archivedDays(bucket: Bucket, prefix: string, span: Span):
 
 const LINE_FEED = 0x0a;
 const COMMA = 0x2c;
-/** Members whose value is the record's last one, byte for byte. */
+/** Members whose value is the record's last one and is taken byte for byte. */
 const LAST: readonly string[] = ['payload', 'payload_base64', 'body', 'body_base64'];
 
 /**
- * The rows of an object, as the records that they were written from. Each has its row key.
- * @throws Error naming the line that is none
+ * Returns the rows of an object as the records that they were written from, each with its row key.
+ * @throws Error naming a line that is no such row
  */
 export function* archivedRows(bytes: Buffer): Iterable<SinkRecord> {
   let number = 0;
@@ -86,7 +94,10 @@ export function* archivedRows(bytes: Buffer): Iterable<SinkRecord> {
 
 type Members = Record<string, string>;
 
-/** The members of a line before the last value, as JSON, and the last one. */
+/**
+ * Cuts a line into the members before its last value, as JSON, and the name and place of the last
+ * value.
+ */
 function cut(line: Buffer): { members: Members; last: string; jsonFrom: number } | undefined {
   const end = line.length - TAIL_BYTES;
   const members: Members = {};

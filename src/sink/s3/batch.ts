@@ -6,32 +6,32 @@ import type { BegunEntry, CommitOptions, SinkBatch, SinkCount, SinkRecord } from
 import { hourOf } from './keys.ts';
 import type { Lines } from './lines.ts';
 
-/** Records of a batch, for its stream. */
+/** Records that a batch hands to its stream. */
 export type Brought = {
   /** Lines by the hour in which their records were received. */
   hours: ReadonlyMap<number, Lines>;
   frames: ReadonlyMap<string, number>;
   resends: readonly { key: Buffer; receivedAt: number }[];
-  /** Time of the newest record, Unix milliseconds. */
+  /** When the newest record was received, Unix milliseconds. */
   newest: number;
 };
 
-/** The stream as a batch needs it. */
+/** The part of a stream that a batch needs. */
 export interface BatchStream {
   newLines(): Lines;
   entriesOf(frameId: string): number;
-  /** The data's time of the stored item; undefined when it is not known. */
+  /** When the stored item was received; undefined when the item is not known. */
   storedAt(item: Buffer): number | undefined;
-  /** Resolves when the batch is in the bucket. */
+  /** Adds the batch's records to the stream. Resolves when they are in the bucket. */
   commit(brought: Brought, options: { now: boolean; held(): void }): Promise<void>;
 }
 
-/** A batch of the s3 sink: lines by hour, packed when they are many. */
+/** A batch of the s3 sink. It gathers lines by hour, and packs them when there are many. */
 export class S3Batch implements SinkBatch {
   readonly #stream: BatchStream;
   readonly #hours = new Map<number, Lines>();
   readonly #frames = new Map<string, number>();
-  /** Resends by key, a character a byte. */
+  /** Items that may be sent again, by their key as a latin1 string. */
   readonly #resends = new Map<string, { key: Buffer; receivedAt: number }>();
   readonly #counts = new RecordCounts();
   /** The entry that is being added. */
@@ -107,7 +107,10 @@ export class S3Batch implements SinkBatch {
     return lines;
   }
 
-  /** Notes the item unless it is a resend. */
+  /**
+   * Notes the item if it is no resend.
+   * @returns whether it is none
+   */
   #isFirst(resend: { key: Buffer; receivedAt: number }): boolean {
     const id = resend.key.toString('latin1');
     const stored = this.#resends.get(id)?.receivedAt ?? this.#stream.storedAt(resend.key);

@@ -7,7 +7,7 @@ import { S3_PART_BYTES, S3_REQUEST_MS_MAX } from '../../limits.ts';
 import { UnavailableError } from '../unavailable.ts';
 import type { S3Address } from './address.ts';
 
-/** An answer of the store that is no success. */
+/** An answer of the store that reports an error. */
 export class S3Error extends Error {
   override name = 'S3Error';
   readonly status: number;
@@ -22,8 +22,8 @@ export class S3Error extends Error {
 }
 
 /**
- * The condition of a write does not hold, or another write of the same key is under way. A
- * completion may be answered 200 with the code.
+ * Whether the condition of a write does not hold, or another write of the same key is under way.
+ * The end of an upload in parts may be answered with status 200 and this error code.
  */
 const isConditionFailed = (error: unknown): boolean =>
   error instanceof S3Error &&
@@ -39,36 +39,36 @@ function tag(xml: string, name: string): string | undefined {
   return value === undefined ? undefined : unescaped(value);
 }
 
-/** A smaller step is none: stores tell their time in seconds. */
+/** Smallest difference between clocks that counts: stores report their time only in seconds. */
 const CLOCK_STEP_MS_MIN = 60_000;
-/** `20260102T030405Z`. */
+/** Returns a time like `20260102T030405Z`. */
 const datetime = (ms: number): string => new Date(ms).toISOString().replace(/[:-]|\.\d{3}/g, '');
 
 const encodedKey = (key: string): string => key.split('/').map(encodeURIComponent).join('/');
 
 type Request = {
   query?: Record<string, string>;
-  /** One behind the other. */
+  /** The body, in pieces that follow one another. */
   pieces?: readonly Uint8Array[];
   headers?: Record<string, string>;
 };
 type Answer = { status: number; body: Buffer; headers: http.IncomingHttpHeaders };
 export type StoredObject = { key: string; bytes: number };
-/** `if-none-match: *`, or `if-match` with an ETag. */
+/** Headers of a conditional write: `if-none-match: *`, or `if-match` with an ETag. */
 export type Condition = Readonly<Record<string, string>>;
 export const IS_NEW: Condition = { 'if-none-match': '*' };
 
 /**
- * A bucket, by the few requests of S3 that the sink needs. Every body is signed with its hash, so
- * that the store takes what we sent. Nothing is tried twice here, but what the store refused for
- * our clock alone.
+ * A bucket, with the few requests of S3 that the sink needs. Every body is signed with its hash, so
+ * that the store accepts only the bytes that we sent. A request is repeated only when the store
+ * refused it because of our clock.
  */
 export class Bucket {
   readonly #url: string;
   readonly #client: AwsClient;
   /**
-   * Milliseconds that the store's clock is ahead of ours: a store takes no request that is signed
-   * 15 minutes off.
+   * How far the store's clock is ahead of ours, ms. A store refuses requests whose time of signing
+   * is 15 minutes off.
    */
   #aheadMs = 0;
 
@@ -85,9 +85,11 @@ export class Bucket {
   }
 
   /**
-   * Stores the object; a large one in parts, which no reader sees before the last.
-   * @param pieces one behind the other
-   * @returns false when the condition does not hold, or another write is under way that may fail
+   * Stores the object. A large object is stored in parts, and no reader sees it before the last
+   * part.
+   * @param pieces of the object, which follow one another
+   * @returns false when the condition does not hold, or when another write of the key is under way,
+   * which may still fail
    * @throws UnavailableError
    */
   async put(key: string, pieces: readonly Uint8Array[], condition: Condition): Promise<boolean> {
@@ -102,7 +104,11 @@ export class Bucket {
     }
   }
 
-  /** @returns undefined when there is no such object. @throws UnavailableError */
+  /**
+   * Reads an object and its ETag.
+   * @returns undefined when there is no such object
+   * @throws UnavailableError
+   */
   async get(key: string): Promise<{ text: string; etag: string } | undefined> {
     try {
       const { body, headers } = await this.#ask('GET', key);
@@ -114,17 +120,26 @@ export class Bucket {
     }
   }
 
-  /** @throws UnavailableError */
+  /**
+   * Whether the object exists.
+   * @throws UnavailableError
+   */
   async has(key: string): Promise<boolean> {
     return (await this.list(key, 1)).some((object) => object.key === key);
   }
 
-  /** An object that is there. @throws UnavailableError */
+  /**
+   * Reads an object that exists.
+   * @throws UnavailableError
+   */
   async read(key: string): Promise<Buffer> {
     return (await this.#ask('GET', key)).body;
   }
 
-  /** Names of the folders right below the prefix. @throws UnavailableError */
+  /**
+   * Returns the names of the folders right below the prefix.
+   * @throws UnavailableError
+   */
   async folders(prefix: string): Promise<string[]> {
     const found: string[] = [];
     let next: string | undefined;
@@ -143,7 +158,10 @@ export class Bucket {
     return found;
   }
 
-  /** @throws UnavailableError */
+  /**
+   * Lists the objects below the prefix, and stops when it has `max` of them.
+   * @throws UnavailableError
+   */
   async list(prefix: string, max = Number.POSITIVE_INFINITY): Promise<StoredObject[]> {
     const found: StoredObject[] = [];
     let next: string | undefined;
@@ -162,7 +180,10 @@ export class Bucket {
     return found;
   }
 
-  /** The store's clock, Unix milliseconds, where it tells. @throws UnavailableError */
+  /**
+   * Returns the store's time, Unix milliseconds; undefined when the store does not tell it.
+   * @throws UnavailableError
+   */
   async date(prefix: string): Promise<number | undefined> {
     const query = { 'list-type': '2', prefix, 'max-keys': '1' };
     const { headers } = await this.#ask('GET', '', { query });
@@ -186,16 +207,19 @@ export class Bucket {
       const list = Buffer.from(`<CompleteMultipartUpload>${parts.join('')}</CompleteMultipartUpload>`);
       const request = { query: { uploadId }, pieces: [list], headers: condition };
       const answer = await this.#ask('POST', key, request);
-      // S3 may begin its answer before it knows.
+      // S3 may begin its answer before it knows whether the upload succeeded.
       if (answer.body.includes('<Error>')) throw outage(new S3Error(200, `${answer.body}`));
     } catch (error) {
-      // Parts of an upload that is given up cost money until then.
+      // The parts of an upload cost money until the upload is ended.
       await this.#ask('DELETE', key, { query: { uploadId } }).catch(() => undefined);
       throw error;
     }
   }
 
-  /** @throws UnavailableError, by an S3Error where the store answered */
+  /**
+   * Sends one request.
+   * @throws UnavailableError, whose cause is an S3Error if the store answered
+   */
   async #ask(
     method: string,
     key: string,
@@ -225,7 +249,10 @@ export class Bucket {
     throw outage(refused);
   }
 
-  /** @returns false when that is known, or cannot be read */
+  /**
+   * Learns the store's time.
+   * @returns false when the difference was known before, or the time cannot be read
+   */
   #learnsClock(date = ''): boolean {
     const aheadMs = Date.parse(date) - Date.now();
     const isNew = Math.abs(aheadMs - this.#aheadMs) > CLOCK_STEP_MS_MIN;
@@ -234,7 +261,7 @@ export class Bucket {
   }
 }
 
-/** Not by fetch: it takes one buffer, and copies it. */
+/** Sends a request without fetch, which takes only one buffer as the body, and copies it. */
 function exchange(
   { method, url, headers }: globalThis.Request,
   pieces: readonly Uint8Array[],
@@ -260,7 +287,7 @@ function exchange(
 const outage = (error: S3Error): UnavailableError =>
   new UnavailableError(`s3: ${error.message}`, { cause: error });
 
-/** The same bytes in parts of S3_PART_BYTES, one at a time. */
+/** Yields the same bytes in parts of S3_PART_BYTES. */
 function* partsOf(pieces: readonly Uint8Array[]): Generator<Uint8Array[]> {
   let part: Uint8Array[] = [];
   let bytes = 0;

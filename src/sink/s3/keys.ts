@@ -1,4 +1,7 @@
-/** The keys of objects: stream, UTC date, hour, and a name made of the rows in it. */
+/**
+ * The keys of objects, made of stream, UTC date, hour, and a name that depends on the object's
+ * rows.
+ */
 import { hash } from 'node:crypto';
 import type { Compression } from './address.ts';
 
@@ -6,19 +9,19 @@ export const HOUR_MS = 3_600_000;
 const NAME_CHARACTERS = 32;
 const ENDINGS: Readonly<Record<Compression, string>> = { none: '', gzip: '.gz', zstd: '.zst' };
 
-/** Hours since 1970. */
+/** Returns the number of hours since 1970. */
 export const hourOf = (ms: number): number => Math.floor(ms / HOUR_MS);
 
-/** `2026-01-02T03`. */
+/** Returns an hour as `2026-01-02T03`. */
 export const hourText = (hour: number): string => new Date(hour * HOUR_MS).toISOString().slice(0, 13);
 
-/** `events/2026-01-02/03/`. */
+/** Returns a folder like `events/2026-01-02/03/`. */
 export const hourFolder = (stream: string, hour: number): string =>
   `${stream}/${hourText(hour).replace('T', '/')}/`;
 
 /**
- * The same for the same rows in the same order: what is written again replaces nothing, and is
- * known to be there.
+ * Returns the name of an object. The same rows in the same order always have the same name. So a
+ * repeated write replaces nothing, and finds the object that is there.
  */
 export function objectName(rowKeys: readonly string[], compression: Compression): string {
   const name = hash('sha256', rowKeys.join(''), 'hex').slice(0, NAME_CHARACTERS);
@@ -28,7 +31,10 @@ export function objectName(rowKeys: readonly string[], compression: Compression)
 const NAME = /\/(\d{4}-\d{2}-\d{2})\/(\d{2})\/(?:([0-9a-f]{32})-(\d+)\.ndjson|(_manifest\.json))/;
 export const MANIFEST = '_manifest.json';
 
-/** Reads a key: its hour, and the number of its rows, or that it is a manifest. */
+/**
+ * Reads the hour from a key, and the number of rows; `rows` is undefined for a manifest. Returns
+ * undefined for other keys.
+ */
 export function readKey(key: string): { hour: number; rows: number | undefined } | undefined {
   const [, date, hour, , rows, manifest] = NAME.exec(key) ?? [];
   if (!date || (!rows && !manifest)) return undefined;

@@ -4,41 +4,49 @@ import { SINK_BLOCK_BYTES } from '../../limits.ts';
 import type { SinkRecord } from '../sink.ts';
 import type { Compression } from './address.ts';
 
-/** A block with this much is packed. */
+/** A block with this many bytes is packed. */
 const FULL_BYTES = SINK_BLOCK_BYTES * 0.75;
-/** Longer lines do not go through a block; below it any line fits one that is not full. */
+/**
+ * Lines longer than this do not go into a block. Any other line fits into a block that is not full.
+ */
 const LARGE_BYTES = SINK_BLOCK_BYTES - FULL_BYTES;
-/** Bytes that a character of a string may take in UTF-8. */
+/** Bytes that one UTF-16 unit of a string takes in UTF-8, at most. */
 const CHARACTER_BYTES_MAX = 3;
-/** Bytes of a row key at the end of a line. */
+/** Bytes that the row key takes at the end of a line. */
 const TAIL_BYTES = 64;
-/** Bytes of zlib's output at a time: a packed block is some 150 KiB. */
+/** Size of the pieces in which zlib gives its output. A packed block has some 150 KiB. */
 const CHUNK_BYTES = 256 * 1024;
 
 type Pack = (data: Uint8Array, options: object) => Promise<Buffer>;
 const gzip: Pack = (data, options) => promisify(zlib.gzip)(data, options);
-/** Node.js has zstd from 22.15 on, and our types have not. */
+/** Node.js has zstd from 22.15 on, but our types lack it. */
 const { zstdCompress, constants } = zlib as unknown as {
   zstdCompress(data: Uint8Array, options: object, done: (error: Error | null, packed: Buffer) => void): void;
   constants: Record<string, number>;
 };
 const zstd: Pack = (data, options) => promisify(zstdCompress)(data, options);
 const GZIP = { level: 1, chunkSize: CHUNK_BYTES };
-/** Level 1 packs items better than the levels beside it, in half the time. */
+/** Level 1 packs items better than the levels next to it, in half the time. */
 const ZSTD = { params: { [constants.ZSTD_c_compressionLevel ?? 0]: 1 }, chunkSize: CHUNK_BYTES };
 
-/** @returns memory of its own */
+/**
+ * Packs lines.
+ * @returns bytes in memory of their own
+ */
 async function packed(data: Uint8Array, compression: Compression): Promise<Uint8Array> {
   if (compression === 'none') return Buffer.from(data);
   return compression === 'gzip' ? gzip(data, GZIP) : zstd(data, ZSTD);
 }
 
-/** Blocks of SINK_BLOCK_BYTES that are used again: new memory costs more than the work in it. */
+/**
+ * Blocks of SINK_BLOCK_BYTES that are used again, because allocating memory would cost more than
+ * filling it.
+ */
 export class Blocks {
   readonly #spare: Buffer[] = [];
   readonly #kept: number;
 
-  /** @param kept how many are kept while they are not in use */
+  /** @param kept how many unused blocks are kept */
   constructor(kept: number) {
     this.#kept = kept;
   }
@@ -53,9 +61,10 @@ export class Blocks {
 }
 
 /**
- * Lines of one hour on their way into an object: first in a block as they are, then packed. Each
- * packed block is a gzip member or zstd frame of its own, and several in a row are one file. So
- * lines of a batch can be added to those of others, or forgotten, without being unpacked.
+ * Lines of one hour that will become part of an object. Lines gather in a block, which is packed
+ * when it is full. Each packed block is a gzip member or zstd frame of its own, and several of
+ * these in a row are a valid file. So a batch's lines can be added to those of other batches, or
+ * dropped, without being unpacked.
  */
 export class Lines {
   readonly #compression: Compression;
@@ -63,12 +72,12 @@ export class Lines {
   readonly #members: Uint8Array[] = [];
   #block: Buffer | undefined;
   #used = 0;
-  /** Lines that are no block's, until the next pack(). */
+  /** Lines that are too long for a block, until the next pack(). */
   #large: Uint8Array[] = [];
   packedBytes = 0;
-  /** Bytes of all lines, before they are packed. */
+  /** Bytes of all lines before packing. */
   bytes = 0;
-  /** Their row keys in hex, in order: they name the object. */
+  /** Row keys of the lines in hex, in order. They determine the object's name. */
   readonly keys: string[] = [];
 
   constructor(compression: Compression, blocks: Blocks) {
@@ -109,7 +118,10 @@ export class Lines {
     if (large.length > 0) await this.#add(Buffer.concat(large));
   }
 
-  /** Takes what the other has, which is over. The order of lines does not matter. */
+  /**
+   * Takes all lines of `other`, which must not be used any more. The order of lines does not
+   * matter.
+   */
   async absorb(other: Lines): Promise<void> {
     if (other.isFull) await other.pack();
     this.#members.push(...other.#members);
@@ -125,13 +137,13 @@ export class Lines {
     other.release();
   }
 
-  /** All of it, packed. */
+  /** Packs the remaining lines and returns all lines, packed. */
   async content(): Promise<readonly Uint8Array[]> {
     await this.pack();
     return this.#members;
   }
 
-  /** Its block goes back to the others. */
+  /** Gives the block back for other lines. */
   release(): void {
     if (this.#block) this.#blocks.giveBack(this.#block);
     this.#block = undefined;

@@ -1,12 +1,13 @@
 /**
- * A manifest for each hour of a stream: which objects it has. It is written when the stream has
- * moved so far past the hour that nothing of it is on its way any more, and again when an object
- * comes late all the same, as a dead letter that is replayed. An hour without a manifest is not
- * complete.
+ * The manifests: for each hour of a stream, a list of the hour's objects. A manifest is written
+ * when the stream's newest record is so much later than the hour that no more records of the hour
+ * are expected. It is written again when an object comes late all the same, such as a replayed dead
+ * letter. An hour without a manifest is not complete.
  *
- * It is made from what the bucket lists, so every processor writes the same. Its ETag is read
- * before the list and is the condition of the write: an object that came in between is in the list
- * of the processor that stored it, which writes after us or makes us read again.
+ * A manifest is made from the bucket's list, so every processor writes the same. The old manifest's
+ * ETag is read before the list, and is the condition of the write. An object that comes between our
+ * list and our write is in the list of the processor that stored it. That processor writes its
+ * manifest either after ours, or before it; then the ETag has changed and we read again.
  */
 import { MANIFEST_DELAY_MS } from '../../limits.ts';
 import type { Bucket } from './bucket.ts';
@@ -19,7 +20,7 @@ const DAY_HOURS = 24;
 export type Manifest = {
   v: 1;
   stream: string;
-  /** `2026-01-02T03`, in UTC. */
+  /** The hour as `2026-01-02T03`, in UTC. */
   hour: string;
   rows: number;
   objects: { key: string; rows: number; bytes: number }[];
@@ -29,9 +30,9 @@ export class Manifests {
   readonly #bucket: Bucket;
   readonly #prefix: string;
   readonly #stream: string;
-  /** Hours whose manifest lacks objects of this process, or is not written yet. */
+  /** Hours whose manifest is not written yet, or lacks objects of this process. */
   #open = new Set<number>();
-  /** Time of the newest record that is stored, Unix milliseconds. */
+  /** When the newest stored record was received, Unix milliseconds. */
   #newest = 0;
 
   constructor({ bucket, prefix, stream }: { bucket: Bucket; prefix: string; stream: string }) {
@@ -41,8 +42,8 @@ export class Manifests {
   }
 
   /**
-   * Finds hours of today and yesterday that another process left without one. @throws
-   * UnavailableError
+   * Finds hours of today and yesterday that another process left without a manifest.
+   * @throws UnavailableError
    */
   async load(now: number): Promise<void> {
     const today = hourOf(now) - (hourOf(now) % DAY_HOURS);
@@ -55,7 +56,7 @@ export class Manifests {
   }
 
   /**
-   * Objects of these hours are stored.
+   * Notes that objects of these hours are stored, and writes the manifests of complete hours.
    * @throws UnavailableError when a manifest cannot be written
    */
   async stored(hours: Iterable<number>, newest: number): Promise<void> {
@@ -65,7 +66,10 @@ export class Manifests {
     for (const hour of closed) if (await this.#write(hour)) this.#open.delete(hour);
   }
 
-  /** @returns false when others write it all the time: it is tried again with the next object */
+  /**
+   * Writes the manifest of an hour.
+   * @returns false when other processes keep writing it; the next object leads to another attempt
+   */
   async #write(hour: number): Promise<boolean> {
     const folder = `${this.#prefix}${hourFolder(this.#stream, hour)}`;
     for (let tries = 0; tries < TRIES_MAX; tries++) {

@@ -8,13 +8,17 @@ import { parseAddress, type S3Setting } from './address.ts';
 import { Bucket, S3Error } from './bucket.ts';
 import { type S3Parts, S3Stream } from './stream.ts';
 
-/** Moved (another region), malformed (a region, a name), forbidden, not there. */
+/**
+ * Statuses that come from settings: moved (another region), malformed (a region or name),
+ * forbidden, not found.
+ */
 const REFUSED: readonly number[] = [301, 307, 400, 401, 403, 404];
 const isAboutSetting = ({ cause }: UnavailableError): boolean =>
   cause instanceof S3Error && REFUSED.includes(cause.status);
 
 /**
- * Objects of one JSON object a line in a bucket of S3. Any number of processors share a bucket.
+ * Stores objects with one JSON object on each line in a bucket of S3. Any number of processors
+ * share a bucket.
  *
  *     <prefix>/<stream>/<date>/<hour>/<name>-<rows>.ndjson.gz   lines of one hour
  *     <prefix>/<stream>/<date>/<hour>/_manifest.json            the objects of a complete hour
@@ -28,7 +32,10 @@ export class S3Sink implements Sink {
     this.#parts = parts;
   }
 
-  /** @throws SinkSettingError when the bucket can never be written */
+  /**
+   * Opens the sink and checks the bucket.
+   * @throws SinkSettingError when the bucket can never be written with these settings
+   */
   static async connect(
     setting: S3Setting,
     { log, clock = systemClock }: { log: Log; clock?: Clock },

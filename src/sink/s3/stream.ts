@@ -22,10 +22,12 @@ import { hourFolder, objectName } from './keys.ts';
 import { Blocks, Lines } from './lines.ts';
 import { Manifests } from './manifests.ts';
 
-/** One for the open batch, one for what is gathered. */
+/** Unused blocks that are kept: one for the open batch, one for the gathered lines. */
 const BLOCKS_KEPT = 2;
 
-/** Records of batches since the last objects were stored: one object for each hour. */
+/**
+ * Records of the batches since the last objects were stored. They become one object for each hour.
+ */
 class Gathered {
   readonly hours = new Map<number, Lines>();
   frames = 0;
@@ -55,16 +57,17 @@ export type S3Parts = {
   clock: Clock;
   log: Log;
   outage: OutageLog;
-  /** How long it took to store what was gathered. */
+  /** How long it took to store the gathered records, s. */
   writeSeconds: Distribution;
 };
 
 /**
- * One stream's way into the bucket. Batches gather in memory, packed, until they are large or old
- * enough for an object; their frames wait for it without an acknowledgement. Objects are stored one
- * after the other, so what is durable is always a beginning of what was gathered.
+ * Brings one stream's batches into the bucket. Batches gather in memory, packed, until they are
+ * large or old enough for an object. Until then their frames stay unacknowledged. Objects are
+ * stored one after the other, so earlier batches are always durable before later ones.
  *
- * When the bucket is away, what is gathered stays, and no further batch begins before it is stored.
+ * When the bucket is away, the gathered records stay in memory, and no further batch begins before
+ * they are stored.
  */
 export class S3Stream implements StreamSink, BatchStream {
   readonly #parts: S3Parts;
@@ -75,7 +78,7 @@ export class S3Stream implements StreamSink, BatchStream {
   readonly #blocks = new Blocks(BLOCKS_KEPT);
   #newest = 0;
   #gathered = new Gathered();
-  /** Gathered, and not stored by the last attempt. */
+  /** Gathered records that the last attempt could not store. */
   #unstored: Gathered | undefined;
   #timer: NodeJS.Timeout | undefined;
   #turn: Promise<unknown> = Promise.resolve();
@@ -93,7 +96,7 @@ export class S3Stream implements StreamSink, BatchStream {
     return new Lines(this.#parts.address.compression, this.#blocks);
   }
 
-  /** Looks for hours that another process left without a manifest. Nothing waits for it. */
+  /** Looks for hours that another process left without a manifest. Nothing waits for this. */
   load(): void {
     const { clock, log } = this.#parts;
     this.#manifests
@@ -139,13 +142,16 @@ export class S3Stream implements StreamSink, BatchStream {
     if (now) return this.#flush();
     if (into.hours.size === 0 && !this.#unstored) return;
     if (!this.#timer) this.#flushIn(this.#parts.address.objectMs);
-    // When it fails, the next batch does not begin before it is stored.
+    // If this fails, the next batch does not begin before the records are stored.
     if (into.isFull) await this.#flush().catch(() => undefined);
     held();
     await into.durable;
   }
 
-  /** Stores all that is gathered. @throws UnavailableError */
+  /**
+   * Stores all gathered records.
+   * @throws UnavailableError
+   */
   #flush(): Promise<void> {
     const { outage } = this.#parts;
     return this.#alone(async () => {
@@ -188,7 +194,7 @@ export class S3Stream implements StreamSink, BatchStream {
       const folder = `${address.prefix}${hourFolder(this.#stream, hour)}`;
       const key = `${folder}${objectName(lines.keys, address.compression)}`;
       const isTaken = await bucket.put(key, await lines.content(), IS_NEW);
-      // One that is there already has the same rows: it was stored, and the answer was lost.
+      // An object with this key has the same rows: it was stored before, and the answer was lost.
       if (!isTaken && !(await bucket.has(key)))
         throw new UnavailableError(`s3: another write of ${key} is under way`);
     }
@@ -207,7 +213,7 @@ export class S3Stream implements StreamSink, BatchStream {
       );
   }
 
-  /** One after the other. */
+  /** Runs works one after the other. */
   #alone<T>(work: () => Promise<T>): Promise<T> {
     const done = this.#turn.then(work);
     this.#turn = done.catch(() => undefined);
