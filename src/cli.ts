@@ -40,6 +40,6 @@ process.stdout.on('error', ({ code }: NodeJS.ErrnoException) => {
   if (code !== 'EPIPE') process.exit(1);
 });
 process.exitCode = await runProgram(program, process.argv.slice(2));
-// Exits once all output is written. Without it, nats.js would keep the process alive with the
-// socket of an unanswered attempt to connect.
+// Exits once all output is written. Otherwise nats.js would keep the process alive with the socket
+// of an unanswered attempt to connect.
 process.stdout.write('', () => process.stderr.write('', () => process.exit()));

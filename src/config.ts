@@ -42,9 +42,11 @@ export type Config = Readonly<{
   adminHost: string;
   /** Host names of the admin port, beside adminHost. */
   adminNames: readonly string[];
-  /** The port as set. When it is undefined, ingest takes 8081 and the processor 8082. */
+  /**
+   * Port of the admin API as set. When it is undefined, ingest takes 8081 and the processor 8082.
+   */
   adminPort: number | undefined;
-  /** Each is `token` or `label=token`. */
+  /** Admin tokens, each as `token` or `label=token`. */
   adminTokens: readonly string[];
   /** Tokens, in the same form, with which a client may read the admin port but change nothing. */
   viewerTokens: readonly string[];
@@ -57,7 +59,7 @@ export type Config = Readonly<{
   redisPasswordFile: string | undefined;
   natsUrls: readonly string[];
   natsCredsFile: string | undefined;
-  /** Certificates that verify Redis and NATS. */
+  /** File with the certificates of the authorities by which Redis and NATS are verified. */
   tlsCaFile: string | undefined;
   maxBodyBytes: number;
   maxDecompressedBytes: number;
@@ -87,7 +89,7 @@ export class ConfigError extends Error {
   override name = 'ConfigError';
 }
 
-/** Each alone or as `label=token`. */
+/** One or several tokens, each alone or as `label=token`. */
 const tokens = z
   .string()
   .transform((text) => text.split(',').map((entry) => entry.trim()))
@@ -345,7 +347,7 @@ function relationProblems(raw: Record<string, string>, sound: SoundSettings): st
 }
 
 type Needs = {
-  /** SLUICE_SINK must be set. */
+  /** Whether SLUICE_SINK must be set. */
   needsSink?: boolean;
   /** Returns further problems, which matter to one program only. */
   alsoCheck?: (settings: SoundSettings) => string[];

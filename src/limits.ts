@@ -44,8 +44,8 @@ export const INLINE_BYTES_MIN = 16 * KIB;
  */
 export const HELD_BYTES_MAX = 192 * MIB;
 /**
- * While a worker holds more bytes than this, uploads under way of projects beyond their share get
- * 503.
+ * While a worker holds more bytes than this, it ends an upload with 503 if the upload's project
+ * holds more than its share.
  */
 export const HELD_BYTES_SCARCE = 144 * MIB;
 /** Default of a worker's spool bytes: 400 bodies that inflate to DECOMPRESSED_BYTES_MAX. */
@@ -53,9 +53,9 @@ export const SPOOL_BYTES_MAX = 8 * GIB;
 /** Uploads of one worker that are spooled or inflated in pieces; a further one gets 503. */
 export const UPLOADS_MAX = 1_000;
 /**
- * Bytes of uploads that have arrived whole and wait for the stream, without those that
- * UNPACED_BYTES_MAX bounds. Beyond it, uploads that still arrive are paused. A stream that takes 20
- * MB/s stores this many bytes before the answers are due.
+ * Bytes of uploads that have arrived whole and wait until the stream has them. Beyond it, uploads
+ * that still arrive are paused. Uploads that UNPACED_BYTES_MAX bounds are not counted. A stream
+ * that takes 20 MB/s stores this many bytes before the answers are due.
  */
 export const WHOLE_UPLOADS_BYTES_MAX = 32 * MIB;
 /**
@@ -69,8 +69,8 @@ export const UNPACED_BYTES_MAX = 128 * MIB;
  */
 export const QUEUED_BYTES_MAX = 16 * MIB;
 /**
- * Paused uploads that resume in one turn of the event loop. Few, since the next chunk may complete
- * each.
+ * Paused uploads that resume in one turn of the event loop. The number is small, because each
+ * upload may be complete with its next chunk.
  */
 export const UPLOADS_RESUMED_PER_TURN = 2;
 /** Bytes of one upload that wait for the disk; beyond it the upload's socket is paused. */
@@ -120,15 +120,15 @@ export const SWOLLEN_REST_MS_PER_MIB = 500;
  */
 export const SWOLLEN_FREE_MIB = 64;
 /**
- * Compressed bytes of an upload before its inflater starts; later, bytes that may wait for the
- * inflater before the upload's socket is paused.
+ * An upload's inflater starts once more compressed bytes than this have come. Later, the upload's
+ * socket is paused while more than this wait for the inflater.
  */
 export const INFLATER_QUEUE_BYTES_MAX = 256 * KIB;
 /** Replaces INFLATER_QUEUE_BYTES_MAX while the worker holds more than HELD_BYTES_TIGHT. */
 export const INFLATER_QUEUE_BYTES_TIGHT = 64 * KIB;
 /**
- * Output of a worker's inflaters between two collections of V8's young space, which the worker asks
- * for. With 16 MiB, Node 24 still marked the whole heap in one of twelve collections.
+ * Output of a worker's inflaters after which the worker asks V8 to collect its young space. With 16
+ * MiB, Node 24 still marked the whole heap in one of twelve collections.
  */
 export const OUTPUT_GARBAGE_BYTES_MAX = 8 * MIB;
 /** Largest window of a zstd frame (RFC 8878 section 3.1.1.1.2 asks decoders for at least this). */
@@ -144,21 +144,21 @@ export const PICKED_STRUCTURE_BYTES_MAX = 256 * KIB;
 export const PICKED_STRING_BYTES_MAX = 64 * KIB;
 export const PICKED_DEPTH_MAX = 64;
 /**
- * Largest chunk of a body that is kept whole for the sake of any piece of it. A small piece of a
- * larger chunk is copied instead.
+ * Largest chunk of a body that is kept whole when only a piece of it is needed. When the chunk is
+ * larger, a small piece is copied instead.
  */
 export const VIEWED_CHUNK_BYTES = 16 * KIB;
-/**
- * Pieces of a body that may have any size. Beyond these, the pieces must bring BODY_PIECE_BYTES_MIN
- * on average.
- */
+/** A body may come in this many pieces, plus one for each BODY_PIECE_BYTES_MIN of its bytes. */
 export const BODY_PIECES_FREE = 1_000;
 export const BODY_PIECE_BYTES_MIN = 64;
 
 // ---- Time per request ----
 /** How long a worker waits for the client's body bytes, pauses excluded; then the body is cut. */
 export const BODY_MS_MAX = 60_000;
-/** How long a body may be paused in all; then it gets 503. 400 uploads of 19 MiB took 43 s. */
+/**
+ * How long a body may be paused in all; then it gets 503. For comparison: 400 uploads of 19 MiB
+ * took 43 s.
+ */
 export const BODY_PAUSED_MS_MAX = 120_000;
 /**
  * Time that a body has before its pace counts. After it the body must bring BODY_RATE_BYTES_PER_SEC
@@ -225,19 +225,20 @@ export const REDIS_CONNECT_MS_MAX = 1_000;
  * BROKER_AWAY_MS_MAX, so a broker's short absence refuses nobody.
  */
 export const CHECKPOINT_READ_MS_MAX = 1_750;
-/** How long tokens are leased that requests already wait for. */
+/** Lease of tokens that requests already wait for. */
 export const LEASE_NEED_MS = 250;
 /**
  * Replaces LEASE_NEED_MS while Redis replies slowly. A reply within REDIS_REPLY_MS_MAX then arrives
  * before its lease ends.
  */
 export const LEASE_NEED_SLOW_MS = 750;
-/** How long a reserve is leased. */
+/** Lease of tokens in reserve. */
 export const LEASE_RESERVE_MS = 500;
 /**
- * Largest limit that is exact: such a limit leases a reserve only while its window is contended,
- * and an uncontended window admits exactly its first N requests. admit.lua has its own copies of
- * this number and of CONTENDED_MS, and decides by them.
+ * Largest limit that is kept exactly. With such a limit, workers lease a reserve only while the
+ * window is contended. So an uncontended window admits exactly as many requests as the limit says
+ * before it refuses one. admit.lua has its own copies of this number and of CONTENDED_MS, and
+ * decides by them.
  */
 export const EXACT_LIMIT_MAX = 1_000;
 /** All outstanding reserve of a window, as a share of its limit. */
@@ -307,22 +308,22 @@ export const FRAME_ENTRIES_MAX = 256;
  */
 export const FRAME_DEADLINES_APART_MS_MAX = 250;
 /**
- * While a stream's shard has fewer frames in flight, a frame leaves at the end of the event loop's
- * turn.
+ * While a stream's shard has fewer frames in flight, queued entries leave at the end of the event
+ * loop's turn. Otherwise they wait for a frame to be acknowledged, or until they fill one.
  */
 export const FRAMES_IN_FLIGHT_EAGER = 4;
 export const FRAMES_IN_FLIGHT_MAX = 32;
 /**
- * Bytes that are queued or in flight: first per stream and shard, then over all streams of a
- * worker.
+ * Bytes that are queued or in flight: STREAM_… per stream and shard, PUBLISH_… over all streams of
+ * a worker.
  */
 export const STREAM_BYTES_IN_FLIGHT_MAX = 32 * MIB;
 export const PUBLISH_BYTES_IN_FLIGHT_MAX = 96 * MIB;
 export const PUBLISH_ENTRIES_IN_FLIGHT_MAX = 20_000;
 /**
- * Bytes that wait on a connection to the broker; beyond it no frame and no part is sent. A broker
- * that stands still or is slow lets them pile up: repeated sends wait there as well, and so do
- * entries that were meanwhile answered with 500.
+ * Bytes that wait on a connection to the broker; beyond it no frame and no part is sent. They pile
+ * up when the broker stands still or is slow. They include repeated sends, and entries that were
+ * meanwhile answered with 500.
  */
 export const UNSENT_BYTES_MAX = PUBLISH_BYTES_IN_FLIGHT_MAX;
 /**
@@ -331,8 +332,8 @@ export const UNSENT_BYTES_MAX = PUBLISH_BYTES_IN_FLIGHT_MAX;
 export const PUBLISH_ATTEMPT_MS = 800;
 /**
  * Largest frame or part, even where the broker's max_payload allows more: half of the default
- * max_payload. A sink's batch holds several frames, and a part is read back in base64, a third
- * larger.
+ * max_payload. It is small so that a sink's batch holds several frames, and so that a part still
+ * fits a message when it is read back in base64, a third larger.
  */
 export const FRAME_BYTES_MAX = 512 * KIB;
 /** Bytes left free for NATS headers and MessagePack framing below half the broker's max_payload. */
@@ -377,7 +378,8 @@ export const CONSUMER_ACK_PENDING_MAX = 10_000;
  */
 export const HEAVY_ENTRY_MS = 250;
 /**
- * Most that a heavy entry adds to its project's debt at a worker: other entries do not wait for it.
+ * Most that a heavy entry adds to its project's debt at a worker. It is little, because no other
+ * entry waits for a heavy one.
  */
 export const HEAVY_OWES_MS = 50;
 /** Heavy entries that are decoded at the same time, each of a different project. */
@@ -394,25 +396,25 @@ export const HEAVY_DECODED_BYTES_MAX = 64 * MIB;
 export const HEAVY_WAIT_MS_MAX = 10_000;
 export const HEAVY_WAITING_BYTES_MAX = 4 * MIB;
 /**
- * Work that a project may owe at all workers of a machine together. The work of others may be
- * delayed by two seconds; batches need the other one.
+ * Debt that a project may have at all workers of a machine together. So a project may delay the
+ * others' data by two seconds: one second is this debt, and batches need the other.
  */
 export const WORK_FREE_MS = 1_000;
 /**
- * Most workers among which WORK_FREE_MS is divided. With more, each still gets a quarter, because a
- * client may have a single connection.
+ * Most workers among which WORK_FREE_MS is divided. On a machine with more workers each still
+ * allows a quarter of it, because a client may use a single connection, which leads to one worker.
  */
 export const WORKERS_SHARING_FREE_MAX = 4;
 /**
- * Age of a frame in hand from which a processor is late. A batch alone may wait one second for the
- * batch before it.
+ * A processor is late when a frame that it handles is older than this. A batch alone may wait one
+ * second for the batch before it.
  */
 export const WORK_BEHIND_MS = 1_500;
 /** Share of a processor's time that one project may need while the processor is late. */
 export const WORK_PART_MAX = 1 / 2;
 /**
- * Debt from which a late processor names a project. One plain envelope of 20 MiB stays below, and a
- * project may send one at any moment.
+ * A late processor names projects that owe more than this. One plain envelope of 20 MiB makes less
+ * debt, and a project may send one at any moment.
  */
 export const WORK_HEAVY_MS = 500;
 /**
@@ -427,11 +429,11 @@ export const WORK_REST_MS = 1_000;
 export const WORK_PRICE_HALVED_MS = 30_000;
 export const WORK_PRICE_MAX = 64;
 /**
- * A project is named only when another project was seen within this time: otherwise nobody is
- * protected.
+ * A project is named only when another project was seen within this time. Otherwise there is nobody
+ * to protect.
  */
 export const WORK_OTHERS_MS = 600_000;
-/** Debts that are kept before the paid ones are removed. */
+/** Number of debts from which on those that are paid are removed. */
 export const DEBTS_SWEPT_MIN = 10_000;
 
 // ---- Processor ----
@@ -443,8 +445,8 @@ export const RECORDING_BYTES_MAX = 64 * MIB;
 export const INFLATION_FREE_BYTES = 1 * MIB;
 export const INFLATION_FREE_RATIO = 16;
 /**
- * Inflation budget of one project in one processor: first the inflated bytes of a full budget, then
- * the bytes that come back each second.
+ * Inflation budget of one project in one processor: the bytes of a full budget, and the bytes that
+ * come back each second.
  */
 export const INFLATION_BUDGET_BYTES = 64 * MIB;
 export const INFLATION_BUDGET_BYTES_PER_SEC = 1 * MIB;
@@ -507,9 +509,9 @@ export const KEEP_LOOK_MS = 5_000;
  */
 export const LOSS_LOOK_MS = 15_000;
 /**
- * Comparisons after one loss before the last one, which waits until the streams have moved past the
- * comparison before. One is not enough: for a busy project, requests still under way are always
- * missing in the tally.
+ * Comparisons after a loss before the last comparison. Several are needed, because requests under
+ * way are missing in the tally, and a busy project always has some. The last comparison waits until
+ * the streams have moved past everything that they held at the one before.
  */
 export const LOSS_LOOKS_MIN = 4;
 /**
@@ -527,8 +529,8 @@ export const DELIVERIES_BEFORE_ALONE = 3;
 /** Most frames that are handled alone in a row before other work of the process goes on. */
 export const SUSPECTS_IN_TURN_MAX = 100;
 /**
- * Weight of its crashes (CRASH_WEIGHT) from which a frame becomes a dead letter, without its items
- * being decoded.
+ * A frame becomes a dead letter, without its items being decoded, when its crashes have this weight
+ * (see CRASH_WEIGHT).
  */
 export const FRAME_CRASHES_MAX = 3;
 export const RESEND_WINDOW_MS = 600_000;
@@ -560,8 +562,8 @@ export const POSTGRES_CONNECTIONS_MAX = 6;
  */
 export const CLICKHOUSE_REQUEST_MS_MAX = 60_000;
 /**
- * Bytes from which an object of the s3 sink is stored: uncompressed, and compressed
- * (S3_OBJECT_PACKED_BYTES_MAX). The first bound that is reached counts.
+ * An object of the s3 sink is stored once its lines have this many bytes, or
+ * S3_OBJECT_PACKED_BYTES_MAX after compression.
  */
 export const S3_OBJECT_BYTES_MAX = 64 * MIB;
 export const S3_OBJECT_PACKED_BYTES_MAX = 16 * MIB;
@@ -569,7 +571,10 @@ export const S3_OBJECT_PACKED_BYTES_MAX = 16 * MIB;
 export const S3_OBJECT_FRAMES_MAX = 2_500;
 /** Longest time that a record waits for its object, in seconds; the sink's URL may set another. */
 export const S3_OBJECT_SEC = 60;
-/** Bytes of each part of an object that is larger; S3 accepts no part below 5 MiB. */
+/**
+ * Objects that are larger than this are stored in parts of this size. S3 accepts no part below 5
+ * MiB.
+ */
 export const S3_PART_BYTES = 8 * MIB;
 export const S3_REQUEST_MS_MAX = 60_000;
 /**

@@ -3,13 +3,14 @@
  *
  * The rule: once a resource is half full, a project that holds more than its share gets no more of
  * it, and other projects go on. A share is the resource divided by the number of projects that use
- * it now, plus one for the next to come. Without this plus one, a single project could take
+ * it now plus one, for the next project to come. Without this plus one, a single project could take
  * everything before another asks. So no request of a project begins once the project holds half;
  * bodies under way may take three quarters of the memory.
  *
- * Each resource is declared in the module that owns it: a search for `new FairShare(` finds all.
- * Two other things are bounded by debts that time pays off: bodies that swell (InflationQueue), and
- * work for the processors (stream/work.ts). Dead letters are deleted when there are too many.
+ * Each resource is declared in the module that owns it: a search for `new FairShare(` finds them
+ * all. Three things have bounds of another kind. Bodies that swell (InflationQueue) and work for
+ * the processors (stream/work.ts) are debts that time pays off. Dead letters are deleted when there
+ * are too many.
  */
 
 import { newSlot, type Slotted } from './slots.ts';

@@ -66,8 +66,8 @@ export class MessagePackWriter {
 
   /**
    * Writes a short ASCII text. Returns false, with nothing written, when the text is not ASCII. A
-   * call into the runtime costs as much as a hundred characters, and writing the text that way
-   * would need two.
+   * call into the runtime costs as much as a hundred characters, and writing the text without this
+   * method takes two such calls.
    */
   #ascii(text: string): boolean {
     const start = this.#at;

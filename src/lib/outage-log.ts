@@ -13,7 +13,7 @@ export class OutageLog {
   /** Streams whose last attempt failed. */
   readonly #failing = new Set<string>();
   #saidAt = Number.NEGATIVE_INFINITY;
-  /** When the outage began: the first failure after a time without any; monotonic ms. */
+  /** When the outage began, monotonic ms: the first failure since all streams worked. */
   #since = 0;
   #failures = 0;
   #isTold = false;

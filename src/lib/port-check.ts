@@ -4,7 +4,8 @@ import { connect } from 'node:net';
 import { basename } from 'node:path';
 
 /**
- * How long a connection attempt to port 0 may take. It fails at once, unless a firewall drops it.
+ * How long a connection attempt to port 0 may take. Normally it fails at once, but a firewall may
+ * drop it.
  */
 const PROBE_MS_MAX = 1_000;
 

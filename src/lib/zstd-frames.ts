@@ -21,8 +21,8 @@ export class ZstdFrames {
   #value = 0;
   #valueBytes = 0;
   /**
-   * Bytes to skip before the next field. Infinity behind bytes that are no frame, or behind a frame
-   * too many.
+   * Bytes to skip before the next field. It is Infinity once bytes came that are no frame, or one
+   * frame too many.
    */
   #toPass = 0;
   /** Bytes of the checksum at the end of the current frame. */

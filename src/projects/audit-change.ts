@@ -72,7 +72,7 @@ export function changeBetween(
   return { action: 'change', from: shown(before), to: shown(after) };
 }
 
-/** Fingerprints of the keys in a record that the audit shows. */
+/** Fingerprints of the keys in a project's record as it appears in the audit. */
 function keysIn({ key, keys }: Fields): Set<unknown> {
   const listed = Array.isArray(keys) ? (keys as { key: unknown }[]).map((one) => one.key) : [key];
   return new Set(listed.filter((print) => print !== undefined));

@@ -14,7 +14,10 @@ export type BucketEntry = { key: string; text: string | undefined; revision: num
  */
 export type CopiedEntry = { key: string; text: string | undefined; revision: number };
 
-/** Number of shards. With this many, a shard of a million keys grows in less than a millisecond. */
+/**
+ * Number of shards. With this many, each shard of a copy of a million keys grows in less than a
+ * millisecond.
+ */
 const SHARDS = 2_048;
 /** A full shard grows by half. So it is seldom copied, and little of its memory is empty. */
 const GROWTH = 1.5;
@@ -25,7 +28,7 @@ const SNAPSHOT_AT = 8;
 const TEXT_BYTES_AT = 12;
 const KEY_BYTES_AT = 16;
 const KEY_AT = 18;
-/** Value of the text's length that marks a deleted key. */
+/** Stored in place of the text's length when the key was deleted. */
 const DELETED = 0xffff_ffff;
 
 /**

@@ -53,7 +53,10 @@ const PULL_MS = 30_000;
  * Extra time for the broker's answer to a pull, which may be under way when the pull's time is up.
  */
 const PULL_GRACE_MS = 5_000;
-/** The broker deletes a consumer without a pull for this long: its process was killed. */
+/**
+ * The broker deletes a consumer that had no pull for this long, as happens when its process was
+ * killed.
+ */
 const CONSUMER_IDLE_MS = 5_000;
 /**
  * Codes of an answer that ends a pull without a fault: no message came in its time, or the broker
@@ -470,7 +473,7 @@ export class BucketMirror {
     let isWhole = isSnapshot;
     try {
       if (isSnapshot) isWhole = await watch.reachAll(state, () => copy.seen, this.#stallMs);
-      // The number of keys cannot tell here, because the copy already had its keys before.
+      // Counting keys would prove nothing here, because the copy had its keys before.
       else await watch.reach(state, () => 0, this.#stallMs);
     } catch (error) {
       // Perhaps the awaited entries were purged, so everything is read again.

@@ -1,6 +1,6 @@
 /**
- * A project as the registry stores it. A key of its bucket is a project's id, with the record, or
- * an alias, with a claim. Pure: no I/O.
+ * A project as the registry stores it. The keys of the registry's bucket are ids and aliases: an id
+ * holds a project's record, an alias holds a claim that names the id. Pure: no I/O.
  */
 import { createHash } from 'node:crypto';
 import { z } from 'zod';

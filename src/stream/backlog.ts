@@ -16,11 +16,11 @@ const ACK = Buffer.from('+ACK');
  */
 const GONE_MAX = 100_000;
 /**
- * The delivery number in an acknowledgement of a missing message. No consumer reaches this number.
- * In nats-server 2.9 the number of the next delivery beyond a consumer's floor has a special
- * effect: the floor moves to the message that is acknowledged with it, past others that are not
- * acknowledged. So only the message right beyond the floor is acknowledged with that number. Then
- * the floor moves to the first message that the server still waits for.
+ * The delivery number in acknowledgements of missing messages: one that no consumer reaches.
+ * Acknowledging a message with the number of the next delivery beyond a consumer's floor has a side
+ * effect in nats-server 2.9: the floor moves to that message, past others that are not
+ * acknowledged. So that number is used only for the message right beyond the floor. Then the floor
+ * moves to the first message that the server still waits for.
  */
 const NO_DELIVERY = Number.MAX_SAFE_INTEGER;
 
@@ -42,9 +42,9 @@ export const pullMsMax = ({ config }: ConsumerInfo): number =>
 
 /**
  * Finds where the unprocessed frames of a stream begin: at the first message beyond the consumer's
- * floor. Neither number is enough alone. The stream's first message may be one that is
- * acknowledged: a broker that was killed (nats-server 2.9.10) or lost power (also 2.15) may keep
- * such messages for ever. And the floor may be behind: 2.9.10 may wait for the acknowledgement of a
+ * floor. The stream's first message is not enough, because it may be acknowledged: a broker that
+ * was killed (nats-server 2.9.10) or lost power (also 2.15) may keep acknowledged messages for
+ * ever. The floor alone is not enough either, because 2.9.10 may wait for the acknowledgement of a
  * message that is gone.
  * @throws when the broker does not answer
  */

@@ -31,7 +31,7 @@ export type DeadLetterKind = 'frame' | 'entry' | 'item';
 /** What is known about a dead letter, apart from its body. */
 export type DeadLetterFacts = {
   kind: DeadLetterKind;
-  /** One sentence for an operator. */
+  /** Why the letter was filed, in one sentence for an operator. */
   reason: string;
   /** Subject from which the frame came, and to which a replay publishes. */
   subject: string;
@@ -48,7 +48,7 @@ export type DeadLetterFacts = {
   eventId?: string;
   /** Type of the item, or `heartbeat`. */
   type?: string;
-  /** Unix milliseconds. */
+  /** When ingest received the envelope or heartbeat, Unix milliseconds. */
   receivedAt?: number;
   /** How often the dead letter was replayed before it was filed again; absent: never. */
   attempts?: number;

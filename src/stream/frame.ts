@@ -83,7 +83,7 @@ export type Privacy = {
 export type EnvelopeEntry = {
   kind: 'envelope';
   projectId: string;
-  /** 32 lower-case hex. */
+  /** 32 lower-case hex digits. */
   eventId: string;
   /** When ingest received the envelope, Unix milliseconds by the worker's clock. */
   receivedAt: number;

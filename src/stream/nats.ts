@@ -329,24 +329,28 @@ export class NatsLink {
     return subscription;
   }
 
-  /** The callback runs after every reconnect, not after the first connection. */
+  /** Registers a callback that runs after every reconnect, but not after the first connection. */
   onReconnect(callback: () => void): void {
     this.#onReconnect.push(callback);
   }
 
-  /** The callback runs whenever the connection is lost or closed, or the server refuses one. */
+  /**
+   * Registers a callback that runs whenever the connection is lost or closed, or the server refuses
+   * one.
+   */
   onDisconnect(callback: () => void): void {
     this.#onDisconnect.push(callback);
   }
 
   /**
-   * The callback runs after BROKER_AWAY_MS_MAX without a connection, or when the link is closed.
+   * Registers a callback that runs after BROKER_AWAY_MS_MAX without a connection, or when the link
+   * is closed.
    */
   onAway(callback: () => void): void {
     this.#onAway.push(callback);
   }
 
-  /** The callback runs when the link is closed. */
+  /** Registers a callback that runs when the link is closed. */
   onClose(callback: () => void): void {
     this.#onClose.push(callback);
   }

@@ -14,7 +14,7 @@ import type { NatsLink } from './nats.ts';
 import type { Sender, SendResult } from './publish/sender.ts';
 import { CHUNKS_STREAM, partsSubject } from './topology.ts';
 
-/** A part of the entry is not in the chunks stream, or no longer. */
+/** A part of the entry was never in the chunks stream, or is no longer there. */
 export class MissingPartError extends Error {
   override name = 'MissingPartError';
 }
@@ -105,7 +105,7 @@ export type WriteOptions = {
   projectId: string;
   source: ByteSource;
   partBytesMax: number;
-  /** Monotonic ms. */
+  /** Monotonic ms after which no further attempt is made. */
   deadline: number;
 };
 

@@ -11,7 +11,7 @@ type StreamWatchOptions = {
   clock: Clock;
   /** Names of the streams to watch, with their fill in the metrics. */
   streams: readonly string[];
-  /** Names of buckets. The streams below them are watched too, without their fill. */
+  /** Names of buckets. The stream behind each bucket is watched too, without its fill. */
   buckets: readonly string[];
 };
 

@@ -57,13 +57,16 @@ export const STREAM_OF_TYPE: Record<ItemType, FrameStream> = {
   ...(Object.fromEntries(EXTRA_TYPES.map((type) => [type, 'extras'])) as Record<ExtraType, 'extras'>),
 };
 
-/** `SLUICE_EVENTS`, or with several shards `SLUICE_EVENTS_0`, `SLUICE_EVENTS_1`, … */
+/**
+ * Name of a shard's stream: `SLUICE_EVENTS`, or with several shards `SLUICE_EVENTS_0`,
+ * `SLUICE_EVENTS_1`, …
+ */
 export function streamName(stream: FrameStream, shard: number, shards: number): string {
   const name = `SLUICE_${stream.toUpperCase()}`;
   return shards === 1 ? name : `${name}_${shard}`;
 }
 
-/** `sluice.events.0` */
+/** Subject of a shard's stream, such as `sluice.events.0`. */
 export const streamSubject = (stream: FrameStream, shard: number): string => `sluice.${stream}.${shard}`;
 
 /**
@@ -125,7 +128,7 @@ export function wantedStreams({ replicas, shards, maxBytes }: TopologyOptions): 
         subjects: [streamSubject(stream, shard)],
         retention: RetentionPolicy.Workqueue,
         max_age: 0,
-        // No limit. A setup that was killed may have left a limit below any frame's size
+        // No limit. A setup that was killed may have left a limit below any frame's size.
         max_msg_size: -1,
       };
       return { config, consumer };

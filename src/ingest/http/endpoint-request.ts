@@ -55,8 +55,8 @@ export abstract class EndpointRequest implements BodyReader {
   protected readonly services: RequestServices;
   protected readonly exchange: Exchange;
   /**
-   * Once true, the loss of the client no longer ends the request. An ingest request sets it before
-   * the admission of items that it wants to store, a heartbeat before its publish.
+   * Whether the request goes on when its client is lost. An ingest request sets this before the
+   * admission of items that it wants to store, a heartbeat before its publish.
    */
   protected committed = false;
   protected finished = false;

@@ -199,7 +199,8 @@ export class Exchange {
   }
 
   /**
-   * Answers without waiting for the body, then closes. For a message whose end cannot be trusted.
+   * Answers without waiting for the body, then closes. This is for messages whose end cannot be
+   * trusted.
    */
   answerAndClose(answer: Answer): void {
     assert(this.#phase === 'open', 'an exchange is answered once');

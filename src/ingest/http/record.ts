@@ -39,12 +39,14 @@ type RecordParts = {
   clock: Clock;
   metrics: RequestMetrics;
   pageFigures: PageFigures;
-  /** From ingest/usage/: when each key was last used, and each project's outcomes by hour. */
+  /**
+   * Statistics of ingest/usage/: when each key was last used, and each project's outcomes by hour.
+   */
   keyUse: { note(access: Access): void };
   ledger: { note(project: ProjectState, outcome: Outcome, reason?: string, keyId?: string): void };
   /** Shows refusals to `sluice tail --refused`. */
   tail: Pick<TailFeed, 'isWatched' | 'show'>;
-  /** Undefined in production. */
+  /** The log of requests in development; undefined in production. */
   requestLog: RequestLog | undefined;
 };
 

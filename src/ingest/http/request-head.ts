@@ -46,18 +46,18 @@ export type KnownHeaders = ReturnType<typeof noHeaders>;
  * exhaust memory, whether the connection ends with the answer, and the request's id.
  */
 export class RequestHead {
-  /** These values remain valid after the turn in which the head arrived. */
+  /** Values of the known headers. They remain valid after the turn in which the head arrived. */
   readonly headers: KnownHeaders = noHeaders();
   oddLength = false;
   oddEncoding = false;
   /**
-   * More than one Host line. A proxy in front may have routed the request by another line than
-   * sluice reads.
+   * Whether there is more than one Host line. A proxy in front may have routed the request by
+   * another line than sluice reads.
    */
   oddHost = false;
   /**
-   * An Expect header that uWebSockets.js does not understand. The client might wait for ever for
-   * its reply.
+   * Whether Expect has a value that uWebSockets.js does not understand. Such a client might wait
+   * for ever for a reply.
    */
   oddExpectation = false;
   readonly tooBig: boolean;
@@ -109,15 +109,16 @@ export class RequestHead {
   }
 
   /**
-   * A header other than the known ones; '' when absent. Only in the turn in which the head arrived.
+   * Returns a header other than the known ones; '' when absent. Call it only in the turn in which
+   * the head arrived.
    */
   getHeader(lowerCaseName: string): string {
     return this.#raw.getHeader(lowerCaseName);
   }
 
   /**
-   * All lines of a header, in order, joined with commas. Only in the turn in which the head
-   * arrived.
+   * Returns all lines of a header, in order, joined with commas. Call it only in the turn in which
+   * the head arrived.
    */
   getList(lowerCaseName: string): string {
     const lines: string[] = [];
@@ -127,7 +128,7 @@ export class RequestHead {
     return lines.join(',');
   }
 
-  /** A parameter of the route. Only in the turn in which the head arrived. */
+  /** Returns a parameter of the route. Call it only in the turn in which the head arrived. */
   getParameter(index: number): string {
     return this.#parameter ?? this.#raw.getParameter(index) ?? '';
   }

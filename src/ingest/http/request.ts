@@ -336,7 +336,8 @@ export class IngestRequest extends EndpointRequest {
     if (!count) return true;
     if (count.kind === 'unavailable') {
       if (this.services.whileAway.quota === 'fail') {
-        // When the broker is the cause (it has the month's checkpoint), the answer is 503.
+        // The broker holds the month's checkpoint. When the broker is away, the answer is 503, else
+        // 500.
         if (this.services.publisher.available) this.fail('the quota could not be counted');
         else this.refuse('overloaded');
         return false;

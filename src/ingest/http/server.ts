@@ -189,7 +189,7 @@ export class Server {
     };
     this.#handlers.set(path, handle);
     for (const pattern of [path, `${path}/`]) {
-      // A route of its own for POST saves most requests the look at their method.
+      // POST has a route of its own, so that most requests need no look at their method.
       this.#app.post(pattern, (res, req) => serve(res, req));
       this.#app.any(pattern, (res, req) => handle(res, req));
     }

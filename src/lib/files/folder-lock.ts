@@ -59,8 +59,9 @@ async function listenIn(file: string): Promise<FolderLock | 'taken' | undefined>
   // by its descriptor.
   const handle = openSync(dirname(file), 'r');
   const inFolder = (name: string): string => join(`/proc/self/fd/${handle}`, name);
-  // When a server closes, Node removes the name that it was created with. That name must be no
-  // longer in use by then, so the socket is created under another name and renamed.
+  // When a server closes, Node removes the file name under which the server was created. So the
+  // socket is created under a temporary name and then renamed: nobody uses the temporary name when
+  // it is removed.
   const first = inFolder(randomUUID());
   try {
     if (await answers(inFolder(basename(file)))) return 'taken';

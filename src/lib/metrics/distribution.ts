@@ -26,7 +26,10 @@ export class Distribution {
     this.counts = new Array<number>(bounds.length + 1).fill(0);
   }
 
-  /** @param times how often the value was observed */
+  /**
+   * Counts an observation.
+   * @param times how often the value was observed
+   */
   observe(value: number, times = 1): void {
     let at = 0;
     while (at < this.bounds.length && value > (this.bounds[at] as number)) at++;

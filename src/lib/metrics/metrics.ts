@@ -1,7 +1,7 @@
 /**
  * Metrics of several processes. Hot code keeps plain counters. A worker turns them into a snapshot
  * when the primary asks. The primary sums the snapshots and renders the sum in Prometheus's text
- * format. prom-client sums and renders.
+ * format, both with prom-client.
  */
 import {
   AggregatorRegistry,
@@ -65,8 +65,8 @@ export const sumSnapshots = (snapshots: readonly MetricsSnapshot[]): Registry =>
   AggregatorRegistry.aggregate(snapshots as MetricObjectWithValues<MetricValue<string>>[][]);
 
 /**
- * Filters what remains of a dead worker's snapshot: counters must not fall, so they stay. Gauges
- * go.
+ * Keeps the counters of a dead worker's snapshot, since their sums must not fall. Its gauges are
+ * dropped.
  */
 export const lasting = (snapshot: MetricsSnapshot): MetricsSnapshot =>
   snapshot.filter((metric) => String(metric.type) !== 'gauge');

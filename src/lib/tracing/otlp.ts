@@ -42,9 +42,7 @@ const RATIO_DEFAULT = 0.01;
  * requests as sampled would slow down the others.
  */
 export const TRACES_PER_SEC_MAX = 100;
-/**
- * Time-out of one export, and the longest time that the end of a process waits for the last one.
- */
+/** Time-out of one export. At its end a process waits this long for the last export. */
 const EXPORT_MS_MAX = 3_000;
 
 const KIND_OF_STEP: Readonly<Record<Step, SpanKind>> = {

@@ -2,7 +2,10 @@
  * Tracing as the stages see it. Where tracing is off, the stages have no Tracing object (open.ts).
  */
 
-/** Which of two settings of the SDK the operator has set. The other gets a default of sluice. */
+/**
+ * Whether the operator has set the SDK's sampler, and its time-out. Where not, sluice's own default
+ * is used.
+ */
 export type TracingSettings = { hasSampler: boolean; hasTimeout: boolean };
 
 /**

@@ -5,7 +5,7 @@ import { COUNTERS_BUCKET } from '../../stream/topology.ts';
 import { openBucket } from '../bucket.ts';
 import { changeRecord, readRecord, removeRecords } from './records.ts';
 
-/** Counts of a month: from a project's id to its position in the month. */
+/** For each project by id, its position in the month. */
 export type MonthCounts = Map<string, number>;
 
 /**
@@ -45,7 +45,7 @@ export type NotedLoss = { month: string; revision: number };
  * positions were already given.
  */
 export class CheckpointBucket {
-  /** Number of groups. A project always has the same group, from 0. */
+  /** Number of groups. Groups are numbered from 0, and a project is always in the same one. */
   readonly groups: number = GROUPS;
   readonly #options: { link: NatsLink; log: Log };
   /** Reads that are under way or just done, by key. */

@@ -8,7 +8,7 @@ import type { NatsLink } from '../../stream/nats.ts';
 import { changeRecord, readRecord, removeRecords } from './records.ts';
 
 /**
- * From the name of a cell to the last month (`YYYY-MM`) in which the counts of both cells were
+ * For each other cell by name, the last month (`YYYY-MM`) in which the counts of both cells were
  * added up.
  */
 type Moves = Record<string, string>;

@@ -12,7 +12,7 @@ import type { PublishResult, QueuedEntry } from './shard-queue.ts';
 export type LargeEntry = {
   entry: EnvelopeEntry;
   source: ByteSource;
-  /** Monotonic ms. */
+  /** Monotonic ms at which the result is due. */
   deadline: number;
   /** Queues the frame entry that names the parts. */
   push(queued: QueuedEntry): void;
@@ -128,15 +128,16 @@ export class LargeEntries {
   async #write({ entry, source, deadline, push, isRefusing, done }: LargeEntry): Promise<void> {
     const { sender, shares } = this.#options;
     const partBytesMax = this.#options.partBytesMax();
-    // A spooled entry that fits a frame: it has 128 to some 500 KiB, or less when memory was short.
+    // Some spooled entries fit a frame: those of 128 to some 500 KiB, and smaller ones that came
+    // while memory was short.
     if (source.length + encodedBytesBound(entry) <= partBytesMax) {
       const whole = await source.read(0, source.length);
       const joined = joinParts(entry, whole);
       return push({ entry: joined, bytes: encodedBytesBound(joined), deadline, done });
     }
     const { projectId } = entry;
-    // When a refusal is certain, it comes before the parts are written. Otherwise the parts would
-    // stay until the sweep and take room from large entries for other streams.
+    // An entry that would be refused after its parts were written is refused now. Otherwise the
+    // parts would stay until the sweep and take room from large entries for other streams.
     if (isRefusing() || !shares.allows(projectId)) return done('refused');
     const startedAt = sender.monotonic();
     const split = splitEntry({ entry, source }, partBytesMax);

@@ -92,7 +92,7 @@ export class PartShares {
     this.#timer = isIdle ? undefined : setTimeout(() => void this.#look(), LOOK_EVERY_MS).unref();
   }
 
-  /** @returns whether the stream is empty */
+  /** Reads the counts from the broker. @returns whether the stream is empty */
   async #read(): Promise<boolean> {
     const manager = await this.#link.manager();
     const { config, state } = await manager.streams.info(CHUNKS_STREAM, {

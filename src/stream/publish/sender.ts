@@ -58,8 +58,8 @@ export type SendResult =
 type Publication = {
   readonly message: Outgoing;
   /**
-   * Number of the message in this process. It ends the message's id, and it is in the reply subject
-   * of each attempt, before the attempt's number.
+   * Number of the message in this process. The message's id ends with it. The reply subject of an
+   * attempt ends with this number and the attempt's number.
    */
   readonly number: number;
   readonly headers: MsgHdrs;
@@ -142,6 +142,7 @@ export class Sender {
   }
 
   /**
+   * Sends a message, repeatedly where needed, and reports the result.
    * @param done is called exactly once, by the message's deadline at the latest; perhaps before
    * this method returns
    */
@@ -174,7 +175,10 @@ export class Sender {
     this.#wait(publication, PUBLISH_ATTEMPT_MS);
   }
 
-  /** @returns false when nothing can be sent at this moment */
+  /**
+   * Makes one attempt.
+   * @returns false when nothing can be sent at this moment
+   */
   #transmit({ message: { subject, data }, number, headers, sent }: Publication): boolean {
     if (!this.#link.connected || !this.hasRoom) return false;
     try {
@@ -235,7 +239,10 @@ export class Sender {
     if (publication) this.#answered(publication, Number(msg.subject.slice(dot + 1)), readAck(msg));
   }
 
-  /** @param attempt number of the attempt from its reply subject, from 1 */
+  /**
+   * Handles a reply.
+   * @param attempt number of the attempt from its reply subject, from 1
+   */
   #answered(publication: Publication, attempt: number, ack: Ack): void {
     if (ack.kind === 'stored') return this.#finish(publication, { result: 'stored', sequence: ack.sequence });
     publication.reason = ack.reason;

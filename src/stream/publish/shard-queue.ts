@@ -17,7 +17,7 @@ export type QueuedEntry = {
   entry: Entry;
   /** Upper bound of the encoded entry's bytes. */
   bytes: number;
-  /** Monotonic ms. */
+  /** Monotonic ms after which the entry is not sent any more. */
   deadline: number;
   /** The entry's project; undefined where there are no shares. */
   project?: Slotted | undefined;
@@ -95,7 +95,7 @@ export class ShardQueue {
     return this.#options.sender.monotonic() - this.#refusedAt < REFUSING_MS;
   }
 
-  /** Called when there is a connection again. */
+  /** Lets queued entries leave, when there is a connection again. */
   resume(): void {
     this.#flushSoon();
   }

@@ -3,7 +3,7 @@
  * for an operator. Pure.
  */
 
-/** 1 GiB, 1.5 MiB, 17 B */
+/** Writes a number of bytes for people: 1 GiB, 1.5 MiB, 17 B. */
 export function bytesText(bytes: number): string {
   const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'] as const;
   let at = 0;

@@ -19,7 +19,7 @@ export const API_CODES = {
   noSuitablePeers: 10005,
   serverStorageExceeded: 10047,
   subjectsOverlap: 10065,
-  /** Any reason; the error's text tells which one. */
+  /** Code for several reasons; the error's text tells which one. */
   streamCreate: 10049,
   consumerExists: 10100,
   consumerFilterNeeded: 10099,

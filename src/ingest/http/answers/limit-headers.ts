@@ -95,15 +95,15 @@ export const rateHeaders = {
     return `${reset}\r\n${RATE_HINT}: ${projectHint(secondsUntil(decision.resetSec, clock.now()))}`;
   },
   /**
-   * For a refused envelope whose items are all of these categories. The reset is that of the first
-   * category to have room.
+   * Headers for a refused envelope whose items are all of these categories. The reset is that of
+   * the first category to have room.
    */
   ofCategories(dropped: readonly Dropped[], clock: Pick<Clock, 'now'>): string {
     const reset = Math.min(...dropped.map(({ resetSec }) => resetSec));
     return `\r\nX-RateLimit-Reset: ${reset}\r\n${RATE_HINT}: ${categoryHints(dropped, clock).join(', ')}`;
   },
   /**
-   * For a refusal because the limiter did not answer. The reset agrees with Retry-After.
+   * Headers for a refusal because the limiter did not answer. The reset agrees with Retry-After.
    * @param now Unix ms
    */
   unavailable(now: number): string {
