@@ -13,7 +13,7 @@ const FAILED = 1;
 const WRONG_USAGE = 2;
 
 /**
- * Commands without `--data-dir` from here: those that serve, and `load`, which parses its own
+ * Commands that get no `--data-dir` here: those that serve, and `load`, which parses its own
  * flags.
  */
 const PROGRAMS: ReadonlySet<string> = new Set(['dev', 'ingest', 'processor', 'load']);

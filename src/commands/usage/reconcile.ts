@@ -10,7 +10,7 @@
  * The counter may be raised at any time, and its checkpoint with it: no accepted envelope is
  * forgotten. The counter is lowered only when all of these conditions hold:
  *
- * - Neither the counter nor its place (Redis or checkpoint) changed between two looks.
+ * - No frame still waits in a stream, and the counter did not change between two looks.
  * - No frame or entry of this month is an unreadable dead letter: it may be this project's.
  * - No project of this id was deleted this month.
  * - The project did not move between cells this month: the tally lacks what the other cell stored.
