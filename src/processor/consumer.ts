@@ -49,13 +49,13 @@ const mayShare = ({ count }: Delivery): boolean => count < DELIVERIES_BEFORE_ALO
  * them a second time.
  *
  * Poison: a frame that is delivered for the third time may have ended the process before. The
- * process handles such a frame alone, and counts each phase of the work in the broker before the
- * phase begins (crash-counts.ts). A count that is still there at the next delivery shows that a
- * process ended while it handled this frame. When the count reaches three (FRAME_CRASHES_MAX), the
- * frame is set aside and its items are not decoded. Setting aside is counted in the same way: when
- * the count reaches six, only the number of the frame's entries is read. Before all that the sink
- * is asked for the frame: a process may have stored it and died before its acknowledgement. Such a
- * frame is only acknowledged.
+ * process handles such a frame alone. First it asks the sink for the frame: a process may have
+ * stored the frame and died before the acknowledgement, and then the frame is only acknowledged.
+ * Otherwise the process counts each phase of its work on the frame in the broker, before the phase
+ * begins (crash-counts.ts). A count that is still there at the next delivery shows that a process
+ * ended while it handled this frame. When the count reaches three (FRAME_CRASHES_MAX), the frame is
+ * set aside and its items are not decoded. Setting aside is counted in the same way: when the count
+ * reaches six, the frame is set aside unread.
  */
 export class StreamConsumer {
   readonly #options: StreamConsumerOptions;
@@ -90,7 +90,10 @@ export class StreamConsumer {
     this.#options = options;
   }
 
-  /** @param onBug takes an error that no waiting will fix */
+  /**
+   * Starts to take frames.
+   * @param onBug takes an error that no waiting will fix
+   */
   start(onBug: (error: unknown) => void): void {
     this.#options.queue.start();
     this.#running = this.#run().catch(onBug);
@@ -108,7 +111,7 @@ export class StreamConsumer {
     const { frames } = queue;
     await queue.stop();
     await this.#running;
-    await Promise.all(this.#beside.values()); // the decoders read the frames until then
+    await Promise.all(this.#beside.values()); // decoders still read these frames
     this.#unstored.push(...this.#beside.keys());
     // Frames are given back only now: a broker that does not know of the stop yet would hand them
     // to our own pull.
@@ -133,7 +136,9 @@ export class StreamConsumer {
     return this.#stopping.signal.aborted;
   }
 
-  /** The consumer is stopped, and the frames left in hand cannot be stored, or not in time. */
+  /**
+   * Whether the consumer is stopped and the frames left in hand cannot be stored, or not in time.
+   */
   get #mustGiveBack(): boolean {
     return this.#stopped && (this.failing || this.#options.clock.monotonic() >= this.#stopBy);
   }
@@ -165,7 +170,8 @@ export class StreamConsumer {
 
   /**
    * Starts to decode a heavy frame beside the stream. The decoded frame goes back into the queue.
-   * @returns false when the frame is not heavy, may not share a batch, or was decoded so before
+   * @returns false when the frame stays in the stream: it is not heavy, may not share a batch, was
+   * decoded beside it before, or the consumer stops
    */
   #goesBeside(frame: Delivery): boolean {
     const { queue, writer, heavyFrames } = this.#options;

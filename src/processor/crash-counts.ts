@@ -6,14 +6,15 @@ import type { Delivery } from './delivery.ts';
 import type { Phase } from './frame-writer.ts';
 
 /**
- * Weight of one ended process, by the phase of its work. A kill from outside cannot be told from a
- * crash. But such kills mostly hit the phase that takes the most time, which is storing; a
- * poisonous frame ends the process within the millisecond in which its bytes are decoded. With
- * equal weights, one of three test runs with 200 kills over 100,000 items set good frames aside.
+ * How much one ended process adds to a frame's crash count, by the phase of its work. A kill from
+ * outside cannot be told from a crash. But such kills mostly hit the phase that takes the most
+ * time, which is storing; a poisonous frame ends the process within the millisecond in which its
+ * bytes are decoded. With equal weights, one of three test runs with 200 kills over 100,000 items
+ * set good frames aside.
  */
 export const CRASH_WEIGHT: Readonly<Record<Phase, number>> = { decoding: 1, storing: 1 / 4 };
 
-/** Whether the frame itself is taken to end processes, rather than kills from outside. */
+/** Whether the count means that the frame itself ends processes, and not kills from outside. */
 export const isPoison = (crashes: number): boolean => crashes >= FRAME_CRASHES_MAX;
 
 /**

@@ -91,8 +91,8 @@ const ITEM_LETTERS_MAX = 10;
 const LETTER_MS = 0.5;
 const REFUSED_MS = 2;
 /**
- * A bad item of this size or more always has a letter of its own: a letter that is too large is
- * filed without its bytes.
+ * A bad item of this size or more always has a letter of its own: a shared letter might become too
+ * large to keep its bytes.
  */
 const SHARED_LETTER_ITEM_BYTES_MAX = 16 * 1024;
 
@@ -511,8 +511,8 @@ type EnvelopeItems = {
   decode: (item: WholeItem) => Decoded | Promise<Decoded>;
   items: readonly WholeItem[];
   /**
-   * Called between two items: 300 items of 60 KiB, each decoded at once, may take two seconds. It
-   * returns a promise when the event loop should have a turn.
+   * Called between two items. Returns a promise when the event loop should have a turn: 300 items
+   * of 60 KiB, each decoded at once, may take two seconds.
    */
   pause: () => Promise<void> | undefined;
   /** Number of items so far that could not be stored. */

@@ -8,8 +8,8 @@ import {
 import type { Delivery } from './delivery.ts';
 
 /**
- * Looks at the frames in hand during one ack wait. The broker is told of a frame at the second look
- * that finds it, so after half of the ack wait at the latest.
+ * Number of looks at the frames in hand in one ack wait. The broker is told of a frame at the
+ * second look that finds it, so after half of the ack wait at the latest.
  */
 const LOOKS_PER_ACK_WAIT = 4;
 
@@ -60,7 +60,7 @@ export class FramesInHand {
     this.#lingering = new Set(waiting);
   }
 
-  // ---- What comes ----
+  // // ---- Frames that come ----
 
   /**
    * Queues a frame.
@@ -92,7 +92,7 @@ export class FramesInHand {
     this.#wake?.();
   }
 
-  // ---- What is here ----
+  // // ---- Frames that are here ----
 
   /**
    * Bytes of the frames that are queued or taken. {@link count} and {@link oldest} are about the
@@ -158,7 +158,7 @@ export class FramesInHand {
     this.#wake = undefined;
   }
 
-  // ---- What goes ----
+  // // ---- Frames that go ----
 
   /**
    * Takes the next frames in order: frames for one shared batch, or at most SUSPECTS_IN_TURN_MAX
@@ -224,7 +224,7 @@ export class FramesInHand {
   }
 }
 
-// ---- Their memory ----
+// // ---- Memory of the frames ----
 
 const BLOCK_BYTES = 2 * FRAME_BYTES_MAX;
 

@@ -67,7 +67,8 @@ export class HeavyProjects {
   }
 
   /**
-   * Tells all workers to refuse the project for a while. Does nothing if it was named a moment ago.
+   * Tells all workers to refuse the project for a while. Does nothing if the project was named
+   * within the last WORK_NAMED_EVERY_MS.
    */
   name(projectId: string): void {
     const now = this.#options.clock.monotonic();

@@ -14,7 +14,7 @@ import type { NatsLink } from '../stream/nats.ts';
 import { CONSUMER } from '../stream/topology.ts';
 import { VERSION } from '../version.ts';
 
-/** What happened to an item. `resent`: it is a client's own resend of an item that is stored. */
+/** Result for an item. `resent`: the item is a client's own resend of a stored item. */
 export type ProcessResult = 'stored' | 'resent' | 'dead_letter';
 
 /** Values that are computed at each scrape. */

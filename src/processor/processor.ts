@@ -157,7 +157,10 @@ class Processor implements RunningProcessor {
     await keeper.start();
   }
 
-  /** Raises counts that Redis lost to the sink's tally, if a sink keeps a tally. */
+  /**
+   * Starts to raise counts that Redis has lost to the sink's tally. Does nothing if no sink keeps a
+   * tally.
+   */
   #startLostCounts(link: NatsLink): void {
     const reader = tallyReader(this.#config.sinks);
     if (!reader) return;

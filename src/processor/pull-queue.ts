@@ -56,10 +56,10 @@ type PullState =
  * for the free room. A message larger than the free room, which no worker of ours sends, is fetched
  * alone when no frame is in hand.
  *
- * A pull ends with the last frame that it asked for, with a status from the broker, or when its
- * time is up and the status was lost. After a lost status the consumer is looked for: if it exists,
+ * A pull ends with the last frame that it asked for, or with a status from the broker, or when its
+ * time is up and the status was lost. When time was up, the consumer is looked for. If it exists,
  * this class becomes *idle* and then *open* again; if not, it is *missing* until the consumer
- * exists. A pull that ends unfilled may have two more reasons, which the consumer's info shows:
+ * exists. A pull whose time is up may mean two more things, which the consumer's info shows:
  * messages are gone (stream/backlog.ts), or sinks hold as many frames as the broker gives out.
  */
 export class PullQueue {

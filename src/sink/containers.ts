@@ -102,7 +102,8 @@ const SETTINGS = Buffer.from('"ingest_settings"');
 const ATTRIBUTES = Buffer.from('"attributes"');
 const SETTINGS_BYTES_MAX = 1_024;
 /**
- * The tenth is the last item of an envelope that is filled in; see SPLIT_INDEX_MAX for the reason.
+ * Containers behind the tenth item of their envelope are not filled in. SPLIT_INDEX_MAX gives the
+ * reason.
  */
 const FILLED_INDEX_MAX = 9;
 /**
@@ -209,7 +210,7 @@ const REPEATED_BYTES_MAX = 1024 * 1024;
 /** Bytes of an element's row besides its texts: ten lengths and at most four numbers. */
 const ELEMENT_ROW_BYTES = 10 * 4 + 4 * 8;
 /**
- * The tenth is the last item of an envelope that is split. A hundred containers in one envelope,
+ * Containers behind the tenth item of their envelope stay whole. Otherwise a hundred containers,
  * each just small enough to be split, would make 100,000 rows of a request of 600 bytes. An SDK
  * sends one or two containers in an envelope.
  */

@@ -2,12 +2,12 @@
  * A table of millions of 128-bit keys, each with a time and a number, in one flat array.
  *
  * Fifteen minutes of 10,000 events a second are nine million keys, and would take a gigabyte as
- * strings in a Map. Here a key takes a slot of 32 bytes, within one line of the CPU's cache; nearly
- * each look-up in a large table misses the cache, and so misses it only once. The table is at most
- * three quarters full. Keys are halves of hashes, so a key's first word picks its slot. If the slot
- * is taken, the key gets the next free one (open addressing). Keys are not removed one by one: a
- * full table is rebuilt with the keys that are younger than a floor, and becomes larger or smaller
- * as needed.
+ * strings in a Map. Here a key takes a slot of 32 bytes. Nearly each look-up in a large table
+ * misses the CPU's cache, but a slot lies within one line of the cache. The table is at most three
+ * quarters full. Keys are halves of hashes, so a key's first word picks its slot. If the slot is
+ * taken, the key gets the next free one (open addressing). Keys are not removed one by one: a full
+ * table is rebuilt with the keys that are younger than a floor, and becomes larger or smaller as
+ * needed.
  */
 import { assert } from '../lib/assert.ts';
 import { KEY_BYTES } from './item-key.ts';

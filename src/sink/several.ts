@@ -26,8 +26,8 @@ type Member = { readonly health: SinkHealth; readonly batch: SinkBatch; isGiven:
 type SinkState = 'ok' | 'failing';
 
 /**
- * One or several sinks as one sink. A frame is acknowledged when all sinks have it. A sink that is
- * away holds up the stream. The other sinks have stored its records by then, and recognise the
+ * One or several sinks as one sink. A frame is acknowledged when all sinks have it. While one sink
+ * is away, the stream waits. The other sinks have stored the records by then, and recognise the
  * frames when they are tried again. So each sink keeps its own guarantee, and the weakest of them
  * is the guarantee of the whole.
  */

@@ -19,7 +19,7 @@ export type TallyOfMonth = {
   position: number;
 };
 
-/** Counts of one stream. When counts are added up, the higher position remains. */
+/** Counts of one stream. Adding counts sums the envelopes and keeps the higher position. */
 export class Tally {
   readonly #projects = new Map<string, Map<string, TallyOfMonth>>();
 

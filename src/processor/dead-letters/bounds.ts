@@ -2,12 +2,12 @@
  * Keeps the dead letters of each project within a share of their stream, and all dead letters below
  * the stream's bound, by removing the oldest.
  *
- * A project's use is read from the stream when its first dead letter comes, and grows with each
- * dead letter that this process files. Dead letters also disappear without this process (by age or
- * a purge), and other processors file some, too. So when the share seems full, the use is read
- * again, unless it was read within the last LOOK_MS and no letter has gone since. Only then are
- * dead letters removed, a tenth of the share at a time. With several processors, a project may fill
- * one share for each of them.
+ * The size of a project's dead letters is read from the stream when its first dead letter comes. It
+ * grows with each dead letter that this process files. But dead letters also disappear by age or a
+ * purge, and other processors file some. So when the share seems full, the size is read again,
+ * unless it was read within the last LOOK_MS and no letter has gone since. Only then are dead
+ * letters removed, a tenth of the share at a time. With several processors, a project may fill one
+ * share for each of them.
  *
  * The broker, too, would remove the oldest message of a full stream (`discard: old`), but the
  * processor would not learn how many dead letters went.
@@ -26,17 +26,18 @@ import { DEAD_LETTERS_STREAM, DEAD_LETTERS_SUBJECT } from '../../stream/topology
 const SHARES = 8;
 const MESSAGES_MAX = 10_000;
 /**
- * Projects whose use a processor remembers, at most, some 100 bytes each. The use of other projects
- * is read from the stream again.
+ * Projects for which a processor remembers the size of their dead letters, at most. Each takes some
+ * 100 bytes. For other projects the size is read from the stream again.
  */
 const PROJECTS_KNOWN_MAX = 10_000;
 /** Part of a share, or of the whole stream, that remains after old dead letters were removed. */
 const KEPT_SHARE = 0.9;
-/** Allowance for one message's headers and what the broker adds. */
+/** Bytes that are assumed for a message's headers and for what the broker adds. */
 const MESSAGE_OVERHEAD_BYTES = 1024;
 /**
  * The broker is asked for the stream's size again after this process has filed this part of the
- * stream's bound, or after LOOK_MS. A project's use is trusted for LOOK_MS, too.
+ * stream's bound, or after LOOK_MS. The remembered size of a project's dead letters is trusted for
+ * LOOK_MS, too.
  */
 const LOOK_SHARE = 0.01;
 const LOOK_MS = 10_000;
@@ -56,9 +57,9 @@ export const deadLetterHeaders = (link: NatsLink, filter: string, from = 1): Asy
   });
 
 type Message = { sequence: number; bytes: number; isLetter: boolean };
-/** Size of some dead letters. A large letter takes several messages. */
+/** Size of a set of dead letters. A large letter takes several messages. */
 type Size = { bytes: number; messages: number; letters: number };
-/** Use of a project. `readAt`: when it was read from the stream, monotonic ms. */
+/** Size of a project's dead letters. `readAt`: when it was read from the stream, monotonic ms. */
 type Used = Size & { readAt: number };
 /** Whether a letter with this many bytes fits into a project's share. */
 const fits = (bytes: number, bytesMax: number): boolean =>
@@ -74,12 +75,15 @@ export class DeadLetterBounds {
   readonly #link: NatsLink;
   readonly #clock: Clock;
   readonly #onDropped: (letters: number, projectSegment?: string) => void;
-  /** Use of each project that had dead letters lately, by the project's segment in subjects. */
+  /**
+   * Size of the dead letters of each project that had some lately, by the project's segment in
+   * subjects.
+   */
   readonly #projects = new Map<string, Used>();
   #stream: StreamLook | undefined;
   /**
-   * Ends when the previous letter has its room. Letters take turns, so that nothing is removed and
-   * counted twice.
+   * Settles when the previous letter has its room. Letters take turns, so that nothing is removed
+   * and counted twice.
    */
   #turn: Promise<unknown> = Promise.resolve();
 
@@ -142,7 +146,7 @@ export class DeadLetterBounds {
   }
 
   /**
-   * Whether the remembered use is older than LOOK_MS, or some of the letters that it counts are
+   * Whether the remembered size is older than LOOK_MS, or some of the letters that it includes are
    * gone.
    */
   async #isOutdated(used: Used, projectSegment: string, now: number): Promise<boolean> {
@@ -177,7 +181,7 @@ export class DeadLetterBounds {
   }
 
   /**
-   * Reads the oldest messages, up to the dead letter whose end makes their sum reach `enough`.
+   * Reads the oldest messages, until their sum reaches `enough` at the end of a dead letter.
    * Without `enough`, all messages are read.
    */
   async #read(filter: string, enough = ALL): Promise<Message[]> {

@@ -72,8 +72,8 @@ export function envelopeDeadLetter(
 export type BadItem = { item: WholeItem; reason: string };
 
 /**
- * Encodes an entry with these items for a later replay. It has no month and no position, so that
- * the envelope is not counted twice.
+ * Encodes an entry with only these items, for a later replay. The new entry has no month and no
+ * position, so that the envelope is not counted twice.
  */
 function uncounted(entry: EnvelopeEntry, items: readonly WholeItem[]): Uint8Array {
   const { month: _month, position: _position, parts: _parts, ...shared } = entry;
@@ -124,9 +124,9 @@ type OpenFrame = { delivery: Delivery; slots: FrameSlot[] };
 type OpenEntry = { place: Place; entry: EnvelopeEntry; bytes: Uint8Array; assembled: Assembled };
 
 /**
- * Makes the dead letters for what the sink refused of a batch; the rest of the batch is stored.
- * Each letter contains what the record had, without what the project wants removed. The frames are
- * still in hand then, and their parts are still in the chunks stream.
+ * Makes the dead letters for the rows that the sink refused in a batch; the batch's other rows are
+ * stored. Each letter contains the record's data, without what the project wants removed. The
+ * frames are still in hand then, and their parts are still in the chunks stream.
  *
  * An entry may have a thousand items. So a frame is read once for all its refused items, and its
  * parts are joined once.

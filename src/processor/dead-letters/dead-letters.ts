@@ -39,12 +39,12 @@ const LETTER_ALONE_MS = 100;
  */
 const LINES_MAX = 20;
 
-/** What happened to a dead letter. It is logged when the letter's batch is committed. */
+/** Report on a dead letter. The report is logged when the letter's batch is committed. */
 export type DeadLetterReport = DeadLetterFacts & {
   bytes: number;
   sha256: string;
   bytesGone?: true;
-  /** Why it could not be filed. */
+  /** Why the letter could not be filed; undefined when it was filed. */
   lost?: string;
 };
 
@@ -105,9 +105,9 @@ export class DeadLetters {
   }
 
   /**
-   * Resolves when the broker has each of these dead letters, or the letter is given up. All letters
-   * are first sent together, and then those that failed are sent again one after the other. While
-   * dead letters are failing, all are sent one after the other.
+   * Publishes dead letters. Resolves when each of them is at the broker, or is given up. All
+   * letters are first sent together, and then those that failed are sent again one after the other.
+   * While dead letters are failing, all are sent one after the other.
    * @param relieve called after each letter that is sent alone
    * @throws UnavailableError: the letters' batch is to be tried again
    */
@@ -158,7 +158,7 @@ export class DeadLetters {
     }
   }
 
-  /** Logs and counts what happened to a batch's dead letters. Called once for each batch. */
+  /** Logs a batch's dead letters, and counts those that were lost. Called once for each batch. */
   settle(letters: readonly DeadLetterReport[]): void {
     const lost = letters.filter((one) => one.lost !== undefined);
     if (lost.length > 0) this.#dropped.note(lost.length);
@@ -178,8 +178,8 @@ export class DeadLetters {
   }
 
   /**
-   * Ends the outage if this letter failed in it. Another letter's success does not end the outage:
-   * the broker may refuse only the failed one.
+   * Notes that a letter was filed. The outage ends only if this letter had failed in it: when
+   * others are filed, the broker may still refuse the failed one.
    */
   #onFiled(subject: string): void {
     this.failing = false;
@@ -187,7 +187,10 @@ export class DeadLetters {
     if (this.#failed.has(subject)) this.#failedAt = Number.NEGATIVE_INFINITY; // the outage is over
   }
 
-  /** @throws UnavailableError while there is patience left */
+  /**
+   * Notes that a letter failed.
+   * @throws UnavailableError until PATIENCE_MS is over
+   */
   #onFailed(subject: string, triedAt: number, cause: Error): void {
     const now = this.#options.clock.monotonic();
     if (now - this.#failedAt > OUTAGE_MS) {
@@ -235,7 +238,7 @@ function toWhole(letter: DeadLetter): WholeLetter {
   return { letter, subject: letterSubject(letter), whole, report: { ...facts, bytes: whole.length, sha256 } };
 }
 
-/** Letters that are gathered before they are sent together, at most, and their bytes. */
+/** Gathered letters are sent together when their number or their bytes reach these bounds. */
 const GATHERED_MAX = 64;
 const GATHERED_BYTES_MAX = 1024 * 1024;
 
@@ -263,7 +266,7 @@ export class BatchLetters {
   }
 
   /**
-   * Adds a letter, and sends the gathered letters when they are enough.
+   * Adds a letter, and sends the gathered letters when there are enough of them.
    * @param items the types that are counted as dead letters, one for each item
    * @returns a promise when letters are sent now; it rejects as {@link filed} does
    */

@@ -17,7 +17,8 @@ export type Assembled =
 /**
  * Returns the items of an entry with their payloads. The payloads of a large entry are joined from
  * the chunks stream; the caller makes sure that only one large entry is in memory at a time.
- * @returns the reason, when a part is gone or the bytes are not those that were sent
+ * @returns `ok: false` with the reason, when a part is gone or the bytes are not those that were
+ * sent
  * @throws UnavailableError when the broker does not answer
  */
 export function assemble(link: NatsLink, entry: EnvelopeEntry): Assembled | Promise<Assembled> {

@@ -1,6 +1,6 @@
 /**
- * Decodes an entry of a frame into records for the sink. An item that cannot be decoded gets a
- * reason.
+ * Decodes an entry of a frame into records for the sink. For an item that cannot be decoded, the
+ * result is a reason.
  */
 import { isUtf8 } from 'node:buffer';
 import { isContainerType, isExtraType, isFile } from '../../lib/item-types.ts';

@@ -12,9 +12,9 @@ const FULL_MS = (INFLATION_BUDGET_BYTES / INFLATION_BUDGET_BYTES_PER_SEC) * 1000
 /**
  * Limits how far each project's recordings inflate beyond the usual. A recording that an SDK packs
  * inflates to about 10 times its size, and few recordings exceed 1 MiB. A recording that repeats
- * one letter inflates to a thousand times its size: 49 KB of requests became 10 GB on disk. So
- * beyond INFLATION_FREE_BYTES and INFLATION_FREE_RATIO a recording draws on its project's budget,
- * which refills by the second.
+ * one letter inflates to a thousand times its size: 49 KB of requests became 10 GB on disk. So a
+ * recording that exceeds both INFLATION_FREE_BYTES and INFLATION_FREE_RATIO draws on its project's
+ * budget, which refills by the second.
  *
  * Each processor has its own budgets, in memory. So a recording that exceeds the budget at first
  * may be inflated at its redelivery. The packed and the inflated form have the same place in the

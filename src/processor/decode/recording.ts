@@ -67,7 +67,7 @@ class NotNowError extends Error {
 }
 
 /**
- * Inflates a recording; returns one without packing as it is.
+ * Inflates a recording. A recording that is not packed is returned as it is.
  * @throws TooMuchError, NotNowError, or an Error of zlib
  */
 async function inflated(

@@ -1,7 +1,7 @@
 import type { Steps } from '../../lib/slices.ts';
 
 const BLOCK_BYTES = 1024 * 1024;
-/** Longer pieces of unchanged bytes are kept as views and copied only at the end. */
+/** Pieces of unchanged bytes from this size on are kept as views, and copied only at the end. */
 const VIEWED_BYTES_MIN = 16 * 1024;
 /** Pieces up to this size are copied byte by byte: making a view of them would cost more. */
 const LOOPED_BYTES_MAX = 48;

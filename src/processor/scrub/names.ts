@@ -81,7 +81,7 @@ const percentDecoded = (name: string): string =>
     })
     .replace(ENCODED_LETTERS, (bytes) => Buffer.from(bytes.replaceAll('%', ''), 'hex').toString());
 
-/** Only this many characters of a longer name are compared. */
+/** Characters of a name that are compared, at most. */
 const NAME_CHARS_MAX = 200;
 /**
  * Memory for names that were seen, for all privacy settings together. Applications repeat a few

@@ -34,7 +34,7 @@ const STEP_CHARS = 32 * 1024;
 const BESIDE_CHARS = 4 * 1024;
 
 /**
- * Returns a long text without what is found, in steps.
+ * Returns a long text without the ranges that `find` finds, in steps.
  * @param isShort whether every range, with the text beside it that decides, has at most
  * BESIDE_CHARS
  */
@@ -249,7 +249,7 @@ function trimmedRun(text: string, [start, end]: Range): Range {
 
 /** Length of the longest address with a port. */
 const IPV6_CHARS_MAX = 52;
-/** Most characters that are read on each side of a colon. A longer run is no address. */
+/** Characters that are read on each side of a colon, at most. A longer run is no address. */
 const IPV6_RUN_CHARS_MAX = 256;
 
 /**
@@ -334,7 +334,7 @@ function bareEnd(text: string, start: number, end: RegExp): number {
  */
 function valueAt(text: string, from: number, end: RegExp): Range | undefined {
   const start = from + lengthAt(text, from, OPENING_QUOTE);
-  // A value that was removed already is not searched: its end would be looked for again with each
+  // A value that was removed already is skipped. Otherwise its end would be searched again for each
   // name.
   if (text.startsWith(FILTERED, start + lengthAt(text, start, SCHEME))) return undefined;
   const sign = text.slice(from, start);

@@ -152,7 +152,7 @@ const NESTED_BYTES_MAX = 64 * 1024 * 1024;
 const STEP_BYTES = 16 * 1024;
 /** A string of more bytes is read, cleaned and written in steps of its own. */
 const LARGE_BYTES = 64 * 1024;
-/** Only this many bytes of a longer name are compared. */
+/** Bytes of a member's name that are compared, at most. */
 const NAME_BYTES_MAX = 4 * 1024;
 const STARTS_AS_JSON = /^\s{0,1000}[[{]/;
 
@@ -161,7 +161,7 @@ class TooLargeError extends Error {}
 /**
  * Returns the last place at or before `to` where the text can be cut without splitting an escape or
  * a character.
- * @param from a place before it where a character begins
+ * @param from a place before `to` where a character begins
  */
 function characterEnd(json: Uint8Array, from: number, to: number): number {
   let at = to;
@@ -230,7 +230,7 @@ class Pass {
 
   /**
    * Scrubs the text.
-   * @returns undefined when nothing changes
+   * @returns the new text; undefined when nothing changes
    * @throws TooLargeError
    */
   *run(): Steps<Uint8Array | undefined> {
@@ -460,7 +460,7 @@ class Pass {
 
   /**
    * Handles a member's name.
-   * @returns where its value begins, or where the value ends if it was handled, too
+   * @returns where the member's value begins, or where it ends if the value was handled, too
    */
   #member(quote: number): number {
     const end = this.#read(quote);
@@ -502,8 +502,8 @@ class Pass {
   }
 
   /**
-   * Whether the object's `value` is a secret. Its name came before it, or comes right behind a
-   * value that is a string.
+   * Whether the object's `value` is a secret. The secret's name comes before the value, or right
+   * behind it if the value is a string.
    */
   #isNamedSecret(value: number): boolean {
     if ((this.#context & NAMED_SECRET) !== 0) return true;
@@ -537,7 +537,7 @@ class Pass {
   }
 
   /**
-   * Replaces the value, unless it is null, which tells nothing.
+   * Replaces the value, unless it is null, which contains nothing private.
    * @returns where the value ends
    */
   #remove(value: number, by: Uint8Array): number {

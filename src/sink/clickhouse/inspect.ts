@@ -11,7 +11,7 @@ type ClickHouseReport = {
   schemaWanted: number;
   /** Whether the user's profile forbids writing. */
   readOnly: boolean;
-  /** The disk with the smallest free part, in bytes. */
+  /** The disk with the smallest free share, in bytes. */
   disk: { name: string; free: number; total: number };
   /** Active parts of the partition that has the most. Many parts mean that merges fall behind. */
   parts: number;

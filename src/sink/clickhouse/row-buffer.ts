@@ -11,7 +11,7 @@ const BLOCK_BYTES_MAX = 1024 * 1024;
  * Values of this length or more are not copied. Their bytes must not change until they are sent.
  */
 const VIEWED_BYTES = 16 * 1024;
-/** Bytes that a length takes, at most. Each byte holds seven bits of it. */
+/** Bytes that a length takes, at most. Each of these bytes holds seven bits of the length. */
 const VARINT_BYTES_MAX = 5;
 const HIGH_WORD = 2 ** 32;
 

@@ -51,8 +51,8 @@ ORDER BY (${owner}, day, received_at, row_key) SETTINGS ttl_only_drop_parts = 1`
  * Returns the statements for a table of an earlier program. There the database computed columns
  * from the payload, and some values were wrong. Now the processor fills these columns, so they
  * become nullable and lose their default. Rows that exist keep their values and are marked
- * `unread`. The database converts them in the background, however many there are. The indexes are
- * dropped meanwhile, because an indexed column cannot be changed.
+ * `unread`. The database converts these rows in the background, however many there are. The indexes
+ * are dropped meanwhile, because an indexed column cannot be changed.
  */
 const filledByProcessor = (table: TypedTable): string[] => {
   const names: readonly string[] = COLUMNS[table].map(({ name }) => name);

@@ -27,8 +27,8 @@ export function batchNumber(name: string): number | undefined {
 export const dataNumber = (name: string): number => Number(DATA_NAME.exec(name)?.[1] ?? 0);
 
 /**
- * @param at Unix milliseconds
- * @returns path below the stream's folder
+ * Returns the path of a batch's data file below the stream's folder.
+ * @param at a moment of the day under which the batch is filed, Unix milliseconds
  */
 export const dataPath = (n: number, at: number): string =>
   join(new Date(at).toISOString().slice(0, 10), `${String(n).padStart(DIGITS, '0')}.ndjson`);

@@ -13,10 +13,7 @@ import { claimFrames, claimItems, forgetItems, prune } from './seen.ts';
 import { withoutStored } from './stored-rows.ts';
 import { addToTally } from './tally.ts';
 
-/**
- * Old keys that a batch removes, at most, are this number plus twice the number of keys that it
- * adds.
- */
+/** A batch removes old keys: at most this number plus twice the number of keys that it adds. */
 const PRUNE_ROWS = 1_000;
 
 /** The part of a stream that a batch needs. */
@@ -153,7 +150,7 @@ export class PostgresBatch implements SinkBatch {
     await this.#transaction?.abandon();
   }
 
-  // ---- A block ----
+  // // ---- Writing a block ----
 
   async #flush(): Promise<void> {
     const { database, partitions } = this.#target;

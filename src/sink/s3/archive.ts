@@ -40,8 +40,8 @@ export const rowKeyAt = (bytes: Buffer, lineEnd: number): Buffer =>
   Buffer.from(bytes.toString('latin1', lineEnd - KEY_END - 2 * KEY_BYTES, lineEnd - KEY_END), 'hex');
 
 /**
- * The time to read. `since` is its first moment, `until` the first moment after it, both in Unix
- * milliseconds.
+ * The span of time to read. `since` is its first moment, `until` the first moment after it, both in
+ * Unix milliseconds.
  */
 export type Span = { since: number; until: number };
 

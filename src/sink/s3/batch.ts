@@ -108,8 +108,8 @@ export class S3Batch implements SinkBatch {
   }
 
   /**
-   * Notes the item if it is no resend.
-   * @returns whether it is none
+   * Notes the item, unless it is a resend.
+   * @returns false for a resend
    */
   #isFirst(resend: { key: Buffer; receivedAt: number }): boolean {
     const id = resend.key.toString('latin1');
