@@ -1,8 +1,8 @@
 /**
- * Checks that the tested binary of uWebSockets.js is installed. The package has one binary for each
+ * Checks that a tested binary of uWebSockets.js is installed. The package has one binary for each
  * platform and version of Node, and none for some of them. Without a fitting binary each worker
  * would die at its import, with a stack trace that names no remedy. So a program that starts
- * workers checks here first. A binary cannot be read like source code either: only the ones that
+ * workers makes this check first. Nobody can review a binary as source code, so only binaries that
  * the tests ran with are loaded (docs/supply-chain.md).
  */
 import { createHash } from 'node:crypto';

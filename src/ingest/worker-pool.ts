@@ -27,29 +27,36 @@ export type FromWorker =
   | ({ kind: 'requests' } & RequestLines);
 
 /**
- * `beat` asks a worker for a beat with the metrics of its process under `name`, and with its
- * busiest projects when `projects` is true.
+ * Messages to a worker. `beat` asks for a beat with the metrics of the worker's process under
+ * `name`, and with its busiest projects when `projects` is true.
  */
 export type ToWorker = { kind: 'stop' } | { kind: 'beat'; projects: boolean; name: string };
 
 // ---- The pool ----
 
 /**
- * A worker may stay silent this long after its start: before its first message it does not listen,
- * so the kernel gives it no connections. The pool waits equally long for all workers to be ready.
+ * Time in ms for which a worker may stay silent after its start. Before its first message a worker
+ * does not listen, so the kernel gives it no connections. The pool waits equally long for all
+ * workers to be ready.
  */
 const START_MS_MAX = 60_000;
 const RESTART_MS_MIN = 100;
 const RESTART_MS_MAX = 5_000;
 
 const WATCH_MS = 1_000;
-/** A check that comes this late shows that the primary stood still, not that its workers did. */
+/**
+ * Delay in ms that shows that the primary stood still, not its workers: the check for silent
+ * workers came this late.
+ */
 const WATCH_LATE_MS = 2 * WATCH_MS;
-/** A worker that has lived longer than this resets the pause before restarts when it dies. */
+/** Life in ms after which the death of a worker resets the pause before restarts. */
 const HEALTHY_MS = 10_000;
-/** Snapshots of dead workers that are kept apart; when there are more, they are summed into one. */
+/**
+ * Number of dead workers whose snapshots are kept apart. When there are more, all are summed into
+ * one.
+ */
 const DEPARTED_MAX = 16;
-/** A worker that has not ended this long after it was asked to stop is killed. */
+/** Time in ms after which a worker that was asked to stop is killed. */
 const STOP_MS_MAX = 30_000;
 /**
  * Floor for the old space of a worker's heap, in MiB. A worker's live heap is some 15 MiB, and V8
@@ -84,10 +91,10 @@ export const COLLECTIONS_ON_REQUEST = '--expose-gc';
 export const PROCESSOR_FLAGS = [YOUNG_SPACE, '--initial-old-space-size=128'] as const;
 
 /**
- * Environment variable that uWebSockets.js reads when it is loaded: how many bytes of a request
- * head it buffers when the head comes in several segments. It answers 431 to a larger head, and its
- * default is 4 KiB. The value is twice our own bound, so that a head with too many headers for us,
- * even with a long request line, still gets our answer.
+ * Environment variable that uWebSockets.js reads when it is loaded. Its value is how many bytes of
+ * a request head the library buffers when the head comes in several segments; to a larger head the
+ * library answers 431 itself. The default is 4 KiB. We set twice our own bound, so that a head that
+ * exceeds our bound, even with a long request line, still gets our answer.
  */
 const LIBRARY_SETTINGS = { UWS_HTTP_MAX_HEADERS_SIZE: `${2 * REQUEST_HEADER_BYTES_MAX}` };
 
@@ -144,8 +151,8 @@ export class WorkerPool {
   #stopping = false;
   restarts = 0;
   /**
-   * The pool was complete once: all workers were ready at the same time, or START_MS_MAX had passed
-   * and at least one was ready.
+   * Whether the pool was complete once: all workers were ready at the same time, or START_MS_MAX
+   * had passed and at least one was ready.
    */
   wasComplete = false;
 

@@ -41,16 +41,16 @@ import { OutcomeLedger } from './usage/outcomes.ts';
 import type { FromWorker, Readiness, ToWorker } from './worker-pool.ts';
 
 /**
- * A worker that is not ready within this time listens all the same. It then answers 503 with
+ * Time in ms after which a worker that is not ready listens all the same. It then answers 503 with
  * `Retry-After: 1`.
  */
 const UNREADY_MS_MAX = 5_000;
 const BEAT_MS = 500;
 const POLL_MS = 20;
 /**
- * Pause between closing the listener and closing connections. All workers of a primary stop at
- * about the same time. The pause lets each close its listener first, so that a client whose
- * connection is closed cannot connect to a worker that is about to stop, too.
+ * Pause in ms between closing the listener and closing the connections. All workers of a primary
+ * stop at about the same time. The pause lets each of them close its listener first. Otherwise a
+ * client whose connection was closed could connect to a worker that is about to stop, too.
  */
 const SIBLINGS_MS = 250;
 const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
@@ -163,9 +163,9 @@ class IngestWorker {
   }
 
   /**
-   * Starts the worker. It listens when the registry has loaded, or after UNREADY_MS_MAX. It does
-   * not listen earlier, because a client whose connection is refused tries again with its next
-   * event, whereas a client that gets a 503 sends nothing for a while.
+   * Starts the worker, which listens as soon as the registry has loaded, but after UNREADY_MS_MAX
+   * in any case. Listening earlier would do harm: a client whose connection is refused tries again
+   * with its next event, whereas a client that gets a 503 sends nothing for a while.
    */
   async start(): Promise<void> {
     setTimeout(() => void this.#listen(), UNREADY_MS_MAX).unref();
@@ -251,10 +251,12 @@ class IngestWorker {
   }
 
   /**
-   * Stops the worker, step by step: it reports that it is not ready; waits until the load balancer
-   * has noticed; closes its listener, and waits until its siblings have closed theirs; answers the
-   * requests on open connections and closes each connection with its answer; waits for the last
-   * acknowledgements; closes everything else.
+   * Stops the worker. In this order, the worker
+   *
+   * 1. reports that it is not ready, and waits until the load balancer has noticed;
+   * 2. closes its listener, and waits until its siblings have closed theirs;
+   * 3. answers the requests on open connections, and closes each connection with its answer;
+   * 4. waits for the last acknowledgements, and closes everything else.
    */
   stop(): Promise<void> {
     this.#stopped ??= this.#stop();
@@ -280,7 +282,7 @@ class IngestWorker {
     // would be cut off in the middle of its work.
     if (this.#exchanges.inFlight === 0) this.#server.close();
     await this.#serving?.publisher.drain();
-    // Answers that close their connection go out in the turn after the acknowledgement.
+    // An answer that closes its connection goes out one turn after the acknowledgement.
     await afterPoll();
     await this.#serving?.close();
     this.#server.close();
@@ -318,8 +320,8 @@ async function main(): Promise<void> {
   // decides when to stop.
   process.on('SIGINT', () => undefined);
   process.on('disconnect', () => void leave()); // the primary died
-  // The primary died while this program was loading: its `disconnect` came before the handler was
-  // set.
+  // Leaves when the primary died while this program was loading: its `disconnect` event came before
+  // the handler above was set.
   if (!process.connected) void leave();
   process.on('message', (message: ToWorker) => {
     if (message.kind === 'stop') void leave();

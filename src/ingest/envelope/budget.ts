@@ -7,7 +7,7 @@
  *     spooled   bytes that go to the disk            the end        its part of the setting  503
  *     uploads   uploads with a spool or an inflater  the end        UPLOADS_MAX              503
  *     requests  requests whose body has begun        the end        REQUESTS_IN_FLIGHT_MAX   503
- *     queued    bytes for an inflater or the disk    processed      QUEUED_BYTES_MAX         pauses
+ *     queued    bytes waiting for inflater or disk    processed      QUEUED_BYTES_MAX         pauses
  *     whole     spooled bytes of whole uploads       the end        WHOLE_UPLOADS_BYTES_MAX  pauses
  *     unpaced   spooled bytes, see below             the end        UNPACED_BYTES_MAX        503
  *
@@ -52,22 +52,22 @@ export class UploadBudget {
   readonly storedTypes: ReadonlySet<string>;
   /** Pauses large uploads while they arrive. */
   readonly pacer = new UploadPacer();
-  /** Small compressed bodies that inflate to much. They are inflated in turn. */
+  /** Turns of small compressed bodies that inflate to much. */
   readonly inflationQueue: InflationQueue;
   readonly disk: SpoolDisk;
   readonly #freeBlocks: Buffer[] = [];
   readonly #spoolBytesMax: number;
-  /** The counters whose bound is answered by 503. */
+  /** The counters whose bounds lead to a 503. */
   readonly shares: Readonly<Record<'held' | 'spooled' | 'uploads' | 'requests' | 'unpaced', FairShare>>;
 
   constructor(options: {
     maxBodyBytes: number;
     maxDecompressedBytes: number;
     spoolDir: string;
-    /** Bound of the bytes in spool files of this worker. */
+    /** Bound of the bytes in this worker's spool files. */
     spoolBytesMax?: number;
     storeTypes?: readonly ExtraType[];
-    /** The clock that the exchanges use, too. */
+    /** The same clock that the exchanges use. */
     clock?: Clock;
   }) {
     const { clock = systemClock } = options;
@@ -112,7 +112,7 @@ export class UploadBudget {
     return this.hasRoom && this.shares.held.allows(project) && this.shares.requests.allows(project);
   }
 
-  /** Whether the worker holds so much that each upload gets smaller bounds. */
+  /** Whether the worker holds more than HELD_BYTES_TIGHT. Each upload then gets smaller bounds. */
   get isTight(): boolean {
     return this.heldBytes > HELD_BYTES_TIGHT;
   }

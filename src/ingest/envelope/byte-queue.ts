@@ -10,8 +10,8 @@ import { assert } from '../../lib/assert.ts';
 
 /**
  * Copies bytes into memory of their own. A copy from Node's pool would keep a slab of 8 KiB alive,
- * together with the bytes of other requests in it. That is too much for seconds, while only the
- * copied bytes are charged.
+ * together with the bytes of other requests in it. A slab is too much to be held for seconds,
+ * because only the copied bytes are charged.
  */
 export function ownCopy(bytes: Uint8Array): Buffer {
   const copy = Buffer.allocUnsafeSlow(bytes.length);
@@ -27,7 +27,10 @@ export class ByteQueue {
   #bytes: Buffer;
   #length: number;
 
-  /** @param first owned bytes; they are not copied until more bytes are appended */
+  /**
+   * Creates a queue.
+   * @param first owned bytes; they are not copied until more bytes are appended
+   */
   constructor(bytesMax: number, first: Buffer = NOTHING) {
     this.#bytesMax = bytesMax;
     this.#bytes = first;

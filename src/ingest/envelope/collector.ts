@@ -59,9 +59,9 @@ export type CollectorOptions = {
 const mintEventId = (): string => randomUUID().replaceAll('-', '');
 
 const NOTHING = Buffer.alloc(0);
-/** Held items of an envelope that are charged only their bytes. */
+/** Number of held items per envelope for which only their bytes are charged. */
 const ITEMS_FREE = 10;
-/** Bytes charged for each further held item, beside its own: 17 KB of body may be 1,000 items. */
+/** Bytes charged for each further held item, beyond its own: 17 KB of body may be 1,000 items. */
 const ITEM_RECORD_BYTES = 256;
 /**
  * In a large chunk, a piece of at least this share of the chunk is kept as a view; a smaller piece

@@ -64,11 +64,12 @@ function sdkOf(value: unknown): string | undefined {
   const name = own(value, 'name');
   const version = own(value, 'version');
   if (typeof name !== 'string' || typeof version !== 'string' || !name || !version) return undefined;
-  // The name is bounded because it is stored with each item, and an envelope may have a thousand.
+  // The name is stored with each item, and an envelope may have a thousand items: hence the bound.
   return name.length + version.length < CLIENT_CHARS_MAX ? `${name}/${version}` : undefined;
 }
 
 /**
+ * Parses the envelope header.
  * @param line the envelope's first line without its newline; JSON takes a `\r` at its end as white
  * space
  * @returns the header, or why the line is none
@@ -93,6 +94,7 @@ export function parseEnvelopeHeader(line: Uint8Array): EnvelopeHeader | Malforme
 }
 
 /**
+ * Parses an item header.
  * @param line an item's header line without its newline
  * @returns the header, or why the line is none
  */

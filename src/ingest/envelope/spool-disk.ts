@@ -15,9 +15,11 @@ import { ANSWER_MS_MAX } from '../../limits.ts';
 
 /** Threads of a worker's pool, which its disk, its inflaters and its name look-ups share. */
 export const POOL_THREADS = 8;
-/** Calls to the disk that may be under way at the same time. */
+/** Number of calls to the disk that may be under way at the same time. */
 const SPOOL_CALLS_MAX = 4;
-/** A call that takes longer hangs: its request is too late anyway. */
+/**
+ * Time in ms after which a call counts as hanging. The request that needs it is too late by then.
+ */
 const SPOOL_CALL_MS_MAX = ANSWER_MS_MAX;
 assert(SPOOL_CALLS_MAX < POOL_THREADS, 'a disk that hangs leaves threads to the others');
 
@@ -49,8 +51,8 @@ export class SpoolDisk {
   }
 
   /**
-   * Whether a call has been under way for longer than half of SPOOL_CALL_MS_MAX. The disk is then
-   * the reason why a request is late, not the machine.
+   * Whether a call has been under way for longer than half of SPOOL_CALL_MS_MAX. If so, a request
+   * that is late is late because of the disk, not because of the machine.
    */
   get isLate(): boolean {
     return this.#oldestMs > SPOOL_CALL_MS_MAX / 2;
@@ -61,7 +63,7 @@ export class SpoolDisk {
     return 0;
   }
 
-  /** Makes the call now, or when others have returned. */
+  /** Makes the call now, or when fewer than SPOOL_CALLS_MAX calls are under way. */
   run(call: Call): void {
     if (this.#underWay.size < SPOOL_CALLS_MAX) this.#make(call);
     else this.#waiting.push(call);

@@ -1,13 +1,14 @@
 /**
- * Spool: the payloads of one large envelope in a file without a name. A worker thus holds a slice
- * of each upload, never a body, and nothing reaches the broker before the envelope is accepted.
+ * Spool: the payloads of one large envelope, in a file without a name. A worker thus holds a slice
+ * of each upload in memory, never a body, and nothing reaches the broker before the envelope is
+ * accepted.
  *
  * Bytes are copied into blocks, and full blocks wait for the disk. One write is in flight at a
- * time, with all blocks that wait, so that a client that sends single bytes does not cost a write
- * for each. The waiting blocks are the memory of the upload. `onBehind(true)` asks for a pause when
- * they reach SPOOL_QUEUE_BYTES_MAX (SPOOL_QUEUE_BYTES_TIGHT while the worker holds much), and
- * `onBehind(false)` tells that half of them are written. The price is one more copy, about 0.1 ms
- * per MiB.
+ * time. It takes all blocks that wait, so that a client that sends single bytes does not cost a
+ * write for each. The waiting blocks are the memory of the upload. `onBehind(true)` asks for a
+ * pause when they reach SPOOL_QUEUE_BYTES_MAX (SPOOL_QUEUE_BYTES_TIGHT while the worker holds
+ * much), and `onBehind(false)` tells that half of them are written. The price is one more copy,
+ * about 0.1 ms per MiB.
  *
  * A descriptor must not be closed while a call uses it, because its number could then belong to
  * another file. So `close` waits for the calls.

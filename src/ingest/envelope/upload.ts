@@ -12,18 +12,18 @@
  * *disposed*.
  *
  * An upload that needs the disk also *waits for leave*, once. Until its owner calls `proceed`, its
- * bytes wait in memory as if the disk were slow, and the verdict is not told.
+ * bytes wait in memory as if the disk were slow, and the owner does not hear of a verdict.
  *
  * A body takes one of five ways. Inflated bytes are parsed and held like those of a plain body.
  *
  * 1. A plain body with up to 128 KiB of payloads to store (INLINE_BYTES_MAX; 16 KiB while the
  *    worker holds more than 64 MiB) is parsed while it arrives, and held in memory.
- * 2. A larger plain body: the request takes its token, then the body is spooled while it arrives.
- *    The pacer, or its own spool, may pause its socket.
+ * 2. A larger plain body is spooled while it arrives, after its request has taken a token. The
+ *    pacer, or its own spool, may pause its socket.
  * 3. A compressed body of up to 64 KiB that claims to inflate to at most 1 MiB (only gzip can
  *    claim), or claims nothing, is kept until it is whole, then inflated in the event loop.
- * 4. Other compressed bodies of up to 256 KiB (64 KiB while the worker holds more than 64 MiB) are
- *    kept until they are whole, wait in the InflationQueue, and are inflated by zlib's threads. A
+ * 4. Any other compressed body of up to 256 KiB (64 KiB while the worker holds more than 64 MiB) is
+ *    kept until it is whole, waits in the InflationQueue, and is then inflated by zlib's threads. A
  *    body of the third way changes to this way when more comes out than it claimed or than 1 MiB,
  *    or when it has several zstd frames.
  * 5. A larger compressed body is inflated by zlib's threads while it arrives. The pacer, its
@@ -93,11 +93,12 @@ export type UploadOptions = {
 };
 
 /**
- * Bodies for which a distrusted project stays so. Those that claim no size are inflated by zlib's
- * threads, not in the event loop: 40 bytes of brotli may take 30 ms, whatever the bound.
+ * Number of bodies without a claimed size that are inflated by zlib's threads, not in the event
+ * loop, after their project became distrusted. 40 bytes of brotli may take 30 ms, whatever the
+ * bound.
  */
 const DISTRUSTED_BODIES = 100;
-/** How many such bodies each project has left. */
+/** Number of those bodies that each project has left. */
 export const DISTRUST = new Slot(
   () => ({ bodies: 0 }),
   () => false,
@@ -127,15 +128,16 @@ export class Upload {
    * chunk; only the others pay for being joined.
    */
   #kept: ByteQueue | undefined;
-  /** Set once a compressed body is too large to be kept, or when zlib's threads inflate it. */
+  /** Set once zlib's threads inflate the body. */
   #inflater: Inflater | undefined;
   /**
-   * Set for a body that was whole before an inflater began, and is not inflated in the event loop.
+   * Set for a body that goes through the InflationQueue: it was whole before an inflater began, and
+   * is not inflated in the event loop.
    */
   #queued: QueuedBody | undefined;
   /**
-   * What the pacer pauses. The upload is in the pacer from the first byte that is spooled or
-   * inflated in pieces until the last byte of the body.
+   * This upload as the pacer knows it. The upload enters the pacer with the first byte that is
+   * spooled or inflated in pieces, and leaves it with the last byte of the body.
    */
   #paced: PacedUpload | undefined;
 
@@ -155,8 +157,8 @@ export class Upload {
   /**
    * Takes the next bytes of the body.
    * @param chunk bytes as transmitted; borrowed for the call
-   * @param isWhole whether the chunk is the whole body; no part of it then waits for a further
-   * packet, so its copy may be from Node's pool
+   * @param isWhole whether the chunk is the whole body. Its copy may then be from Node's pool,
+   * because no part of it waits for a further packet
    */
   feed(chunk: Uint8Array, isWhole = false): void {
     if (this.#state !== 'arriving' || chunk.length === 0) return;
@@ -183,12 +185,12 @@ export class Upload {
     else this.#finish();
   }
 
-  /** The items that have begun. */
+  /** Items of stored types that have begun. */
   get items(): readonly HeldItem[] {
     return this.#collector.items;
   }
 
-  /** Gives the leave that the upload waits for. */
+  /** Gives the upload the leave to use the disk, for which it waits. */
   proceed(): void {
     assert(this.#leave === 'waited for', 'leave is given once');
     this.#leave = 'given';
@@ -217,8 +219,8 @@ export class Upload {
   }
 
   /**
-   * Sets the state; no other method does. It also resumes the socket, which is paused only while
-   * the body arrives.
+   * Sets the state; no other method does. Also resumes the socket if it is paused, because only a
+   * body that arrives needs a pause.
    */
   #enter(state: State): void {
     this.#state = state;
@@ -257,7 +259,8 @@ export class Upload {
     if (body.length > SYNC_INFLATE_BYTES_MAX)
       return this.#inflateInTurn(encoding, expectedBytes(body, claimed));
     const distrust = DISTRUST.of(this.#holding.project);
-    // Learning the body's size takes milliseconds, so a project over its share is refused before.
+    // Learning the body's size takes milliseconds, so a project over its share is refused without
+    // it.
     if (claimed === undefined && !this.#options.budget.inflationQueue.allows(this.#holding.project))
       return this.fail('overloaded', 'too much is being inflated');
     if (claimed === undefined && distrust.bodies > 0) {
@@ -271,11 +274,12 @@ export class Upload {
       this.#finish();
     } else if (inflated.reason === 'stream') {
       distrust.bodies = DISTRUSTED_BODIES;
-      // More has come out than a claim that the loop accepted: the claim is false.
+      // More has come out than a claim of at most SYNC_INFLATED_BYTES_MAX, so the claim is false.
       const isFalse = claimed !== undefined && claimed <= SYNC_INFLATED_BYTES_MAX;
       this.#inflateInTurn(encoding, expectedBytes(body, isFalse ? undefined : claimed));
     } else {
-      // 14 bytes of brotli fill a window of 16 MiB before they turn out to be corrupt.
+      // An attack is likely: 14 bytes of brotli fill a window of 16 MiB before they turn out to be
+      // corrupt.
       if (claimed === undefined) distrust.bodies = DISTRUSTED_BODIES;
       this.fail('invalid', 'the compressed body is corrupt');
     }
@@ -426,8 +430,9 @@ export class Upload {
   #settle(result: UploadResult): void {
     this.#result = result;
     this.#enter('settled');
-    // Only a stored body counts as swollen: a refused body goes no further and costs a tenth of a
-    // stored one. A body that was expected to swell may not have done so.
+    // Only a stored body that did swell is a debt of its project. A refused body goes no further
+    // and costs a tenth of a stored one, and a body that was expected to swell may not have done
+    // so.
     if (this.#queued) this.#queued.swells = result.ok && this.#swells(this.#inflatedBytes);
     if (!result.ok) this.#release();
     if (this.#leave !== 'waited for') this.#options.onResult(result);

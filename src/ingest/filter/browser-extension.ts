@@ -4,7 +4,7 @@
  */
 import { anyOf, arrayAt, type Filter, type JsonObject, objectAt, textAt } from './payload.ts';
 
-/** Texts that are found in the message of such an exception. */
+/** Texts in the message of such an exception. */
 const MESSAGES = [
   'top.GLOBALS',
   'originalCreateNotification',

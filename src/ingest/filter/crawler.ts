@@ -1,7 +1,7 @@
 /**
- * Filter of errors that crawlers met: programs that read the web by themselves. The payload has the
- * User-Agent of the page's visitor. When a browser SDK left that out, the visitor's browser sent
- * the request itself. So the request's own User-Agent then counts, if it is a browser's. The
+ * Filter of errors from crawlers, which are programs that read the web by themselves. The payload
+ * has the User-Agent of the page's visitor. When a browser SDK left that out, the visitor's browser
+ * sent the request itself, so the request's own User-Agent counts, if it is a browser's. The
  * package `isbot` does not help: it takes curl, python-requests, node and other server clients for
  * bots, and server SDKs report for these.
  */
@@ -51,8 +51,9 @@ const WORD = /(?:(?<!\bcu)bots?|spider)(?=[ /;)]|$)/i;
 /** User-Agents of server clients, which are no crawlers. */
 const SERVER = /^(?:sentry[./-]|curl\/|python-requests\/|node(?![a-z]))/i;
 /**
- * In-app browsers, a person's own assistant, uptime checks that were asked for, and the requests
- * that chat servers send to a company's own application; Sogou makes a browser and a crawler.
+ * User-Agents that are wanted although they look like a crawler's: in-app browsers, a person's own
+ * assistant, uptime checks that were asked for, and the requests that chat servers send to a
+ * company's own application. Sogou makes a browser and a crawler.
  */
 const WANTED =
   /\bFBA[NV]\/|\bSlack\/|\bSlackbot 1\.|\bMattermost-Bot\/|\bSogou(?:MSE|MobileBrowser|Search)\b|ChatGPT-User|SentryUptimeBot/i;
@@ -68,7 +69,7 @@ const isSuspect = ({ 'user-agent': agent }: RequestFacts): boolean =>
   /^mozilla\//i.test(agent) && isCrawler(agent);
 
 const WORDS = ['bot', 'bots', 'spider'];
-/** Characters that may follow such a word in JSON text. A backslash belongs to an escaped slash. */
+/** Characters that may follow one of WORDS in JSON text. A backslash begins an escaped slash. */
 const WORD_ENDS = [' ', '/', '\\', ';', ')', '"'];
 
 export const crawler: Filter = {

@@ -1,8 +1,8 @@
 /**
- * Inbound filters decide which items of an envelope are kept, before it counts. `origin` and
- * `crawler` judge the envelope as a whole, `browser-extension` judges each event, and `localhost`
- * each event and transaction. Each filter is one object ({@link Filter}); {@link FILTERS} has all
- * but `origin`.
+ * Inbound filters: they decide which items of an envelope are kept, before the envelope counts.
+ * `origin` and `crawler` judge the envelope as a whole, `browser-extension` judges each event, and
+ * `localhost` each event and transaction. Each filter is one object ({@link Filter}); {@link
+ * FILTERS} has all but `origin`.
  *
  * Most payloads are never parsed. A scan searches the bytes for the needles of all active filters.
  * A payload is parsed only when the scan finds a needle, or an escape that could hide one. An
@@ -42,8 +42,8 @@ const FILTERS: Readonly<Record<FilterName, Filter>> = {
 };
 
 /**
- * Bytes of payloads with a needle that are parsed whole, per envelope; 128 KiB of brackets would
- * take 15 ms.
+ * Bytes of payloads with a needle that are parsed whole, for each envelope. Larger payloads would
+ * take too long: 128 KiB of brackets take 15 ms.
  */
 const PARSED_WHOLE_BYTES_MAX = 16 * 1024;
 
@@ -142,7 +142,7 @@ function countJudged(filters: CompiledFilters, items: readonly FilteredItem[]): 
   return count;
 }
 
-/** Whether the payload of any of these items is needed for a decision. */
+/** Whether a filter needs the payload of any of these items. */
 export const needsPayload = (filters: CompiledFilters, items: readonly FilteredItem[]): boolean =>
   countJudged(filters, items) > 0;
 
@@ -167,7 +167,7 @@ export function filterItems<T extends FilteredItem>(
 
 /**
  * Filters the items of a spooled envelope as {@link filterItems} does, one payload after the other.
- * @param read returns what filters look at of an event or transaction, as JSON
+ * @param read returns the fields of an event or transaction that filters look at, as JSON
  */
 export async function filterSpooled<T extends FilteredItem>(
   filters: CompiledFilters,
@@ -186,10 +186,11 @@ export async function filterSpooled<T extends FilteredItem>(
  * names one; when none does, the request's own may count.
  *
  * A payload with a needle is always read. A payload without a needle cannot name an agent that is
- * removed, but it may name another agent, which then counts for the whole envelope. So such a
- * payload is read, too, in two cases, until one has named an agent. If the request's own agent
- * would be removed, every payload is read. If the envelope has several judged payloads, each that
- * may name an agent is read.
+ * removed, but it may name another agent, which then counts for the whole envelope. So a payload
+ * without a needle is also read in two cases, as long as no payload has named an agent:
+ *
+ * - The request's own agent would be removed. Then every payload is read.
+ * - The envelope has several judged payloads. Then each payload that may name an agent is read.
  */
 class Judgement<T extends FilteredItem> {
   readonly #filters: CompiledFilters;
@@ -257,7 +258,8 @@ class Judgement<T extends FilteredItem> {
     const isFirst = this.#pickedBytesLeft === PICKED_BYTES_MAX;
     const picked = pickFields(bytes);
     this.#pickedBytesLeft -= picked.length;
-    // No SDK sends an envelope of several events with large fields: what is left of it passes.
+    // No SDK sends an envelope of several events with large fields, so the rest of such an envelope
+    // passes unfiltered.
     return isFirst || this.#pickedBytesLeft >= 0 ? parsePayload(picked) : undefined;
   }
 }

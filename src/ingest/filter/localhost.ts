@@ -59,8 +59,9 @@ function judgeItem(payload: JsonObject): boolean {
 /**
  * Texts that come right before an address. `127.` alone would match `Chrome/127.0.0.0`, and
  * `0.0.0.0` would match `Chrome/140.0.0.0`. So the needle of an address includes its left
- * neighbour: a quote, the `@` of user info, or the second slash of `//`, which may be escaped. An
- * IPv6 loopback ends a string or is in brackets.
+ * neighbour: a quote, the `@` of user info, or the second slash of `//`, which may be escaped.
+ *
+ * LAST_GROUPS below is for IPv6: a loopback address ends a string or is in brackets.
  */
 const ADDRESS_STARTS = ['"', '@', '//', '\\/'];
 const LAST_GROUPS = ['1', '01', '001', '0001'];

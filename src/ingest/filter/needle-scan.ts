@@ -55,8 +55,8 @@ function tableOf(nodes: readonly Node[]): Uint16Array {
   for (const { state, fail, children } of nodes) {
     if (state === FOUND) continue;
     const row = state << 8;
-    // A node takes missing entries from its suffix, whose row is complete already. A missing entry
-    // of the root leads back to the root.
+    // A node takes its missing entries from its suffix, whose row is complete already. A missing
+    // entry of the root leads back to the root.
     if (fail) next.copyWithin(row, fail.state << 8, (fail.state + 1) << 8);
     else next.fill(state, row, row + 256);
     for (const [byte, child] of children) {
@@ -73,7 +73,10 @@ export class NeedleScan {
   /** Bytes by which a needle may reach into the next quarter. */
   readonly #overlap: number;
 
-  /** @param needles lower-case ASCII, none empty */
+  /**
+   * Makes the table.
+   * @param needles lower-case ASCII, none empty
+   */
   constructor(needles: readonly string[]) {
     assert(
       needles.every((needle) => /^[\x20-\x7e]+$/.test(needle) && needle === needle.toLowerCase()),

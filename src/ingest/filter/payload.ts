@@ -141,8 +141,8 @@ const ASCII = /^[\0-\x7f]*$/;
 /** Parses a URL up to its host and port; undefined for a text that is no URL. */
 export function siteOf(url: string): URL | undefined {
   const site = upToHost(url);
-  // Throwing costs much, so canParse is asked first; but only for ASCII, because on Node.js 20
-  // canParse refuses `ü` once V8 has compiled the call.
+  // Throwing is slow, so `canParse` is asked first. It is asked only for ASCII, because on Node.js
+  // 20 it refuses `ü` once V8 has compiled the call.
   if (ASCII.test(site) && !URL.canParse(site)) return undefined;
   try {
     return new URL(site);

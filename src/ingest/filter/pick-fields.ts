@@ -2,8 +2,8 @@
  * Picks the few fields that filters look at out of a payload of any size.
  *
  * JSON.parse works in one go and is too slow for large payloads. For 19 MiB of `[[[[…` it takes 5.8
- * s and over a GiB, for an honest payload of that size 350 ms. The picker reads in pieces, keeps
- * nothing of what no filter asks for, and takes 1 to 9 ms per MiB, most where strings are shortest.
+ * s and over a GiB, for an honest payload of that size 350 ms. The picker reads in pieces and keeps
+ * only fields that a filter asks for. It takes 1 to 9 ms per MiB, most where strings are shortest.
  * Its result is JSON again, at most a few hundred KiB, for the same filters.
  *
  * The picker does not validate. From text that is not JSON it makes text that is not JSON either,
@@ -22,8 +22,8 @@ import {
 
 const FIELDS = ['exception', 'user', 'request'];
 /**
- * Most fields that are read. Without a bound, a payload that repeats one name would cost a copy for
- * each.
+ * Number of fields that are read at most. Without a bound, a payload that repeats one name would
+ * cost a copy for each.
  */
 const FIELDS_READ_MAX = 100;
 const ESCAPE_BEGINS = 5;
@@ -119,7 +119,7 @@ export class FieldPicker {
   #stringBytes = 0;
   /** Pieces of the name or the value that is being kept; undefined while nothing is kept. */
   #kept: Buffer[] | undefined;
-  /** The field whose value is being kept; undefined while a name is. */
+  /** The field whose value is being read or kept; undefined while a name is. */
   #field: string | undefined;
   #keptBytes = 0;
   #structureBytes = 0;

@@ -59,8 +59,8 @@ export type CountDecision =
   | { kind: 'unavailable' };
 
 /**
- * What a request asks for. `token`: a token of the per-minute limit, if the scope has one. `count`:
- * a position in the month.
+ * Wishes of a request. `token`: a token of the per-minute limit, if the scope has one. `count`: a
+ * position in the month.
  */
 export type Wanted = { token: boolean; count: boolean };
 /**
@@ -92,13 +92,13 @@ type AdmissionOptions = {
   scriptNow?: () => number;
 };
 
-/** A request that waits for a call: what it still needs, and what it has. */
+/** A request that waits for a call: what the request still needs, and what it has. */
 type Waiter = {
   needsToken: boolean;
   needsCount: boolean;
   rate: RateDecision | undefined;
   count: CountDecision | undefined;
-  /** A token for this request came too late. */
+  /** Whether a token for this request came too late. Another token is asked for only once. */
   isLate: boolean;
   /** When a call that asked for this request was first lost (monotonic ms). */
   lostAt: number | undefined;
@@ -118,7 +118,7 @@ type Call = {
 class ActiveScope extends ScopeCache {
   /** Time of the last request (monotonic ms). */
   usedAt = 0;
-  /** A call is under way. Requests that come meanwhile join the next one. */
+  /** Whether a call is under way. Requests that come meanwhile join the next call. */
   isCalling = false;
   /** Time until which a missing count is not looked for again (monotonic ms). */
   uncountableUntil = Number.NEGATIVE_INFINITY;
@@ -131,11 +131,12 @@ export const CACHES = new Slot(
 
 const UNAVAILABLE = { kind: 'unavailable' } as const;
 /**
- * Time after which an idle scope is forgotten: longer than any window that this worker may know of.
+ * Time in ms after which an idle scope is forgotten: longer than any window that this worker may
+ * know of.
  */
 const IDLE_MS = RATE_WINDOW_MS + 5_000;
 const EVICT_EVERY_MS = 10_000;
-/** Time for which no request waits for a checkpoint, after one could not be read. */
+/** Time in ms for which no request waits for a checkpoint, after a checkpoint could not be read. */
 const UNCOUNTABLE_MS = 1_000;
 
 export class Admission {
@@ -145,7 +146,7 @@ export class Admission {
   /** Requests that came since the last flush, or while a call of their scope is under way. */
   #asked = new Map<RateScope, Waiter[]>();
   /**
-   * Reserve that was granted and may still be in hand, in the order of the replies. That is nearly
+   * Reserve that was granted and may still be in hand, in the order of the replies, which is nearly
    * the order in which the leases end.
    */
   #leased: { scope: RateScope; cache: ActiveScope; endsAt: number }[] = [];
@@ -450,8 +451,8 @@ export class Admission {
   }
 
   /**
-   * Calls a waiter back. What it still needs by now, it does not get; without a token its position
-   * is given back.
+   * Calls a waiter back with what it has. A wish that is still open is answered as unavailable, and
+   * a waiter without a token gives its position back.
    */
   #tell(scope: RateScope, { needsToken, needsCount, rate, count, done }: Waiter): void {
     if (!needsToken && (rate === undefined || rate.kind === 'admitted'))
@@ -483,7 +484,8 @@ export class Admission {
     for (const lease of ended) {
       const { scope, cache } = lease;
       if (CACHES.find(scope) !== cache || scope.limit === undefined || !cache.hasReturns(now)) continue;
-      // The reply to a call under way may settle the lease; if not, it goes back at the next tick.
+      // The reply to the call under way may settle the lease; if not, the lease goes back at the
+      // next tick.
       if (cache.isCalling) this.#leased.push(lease);
       else this.#send(scope, []);
     }

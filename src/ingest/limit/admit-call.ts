@@ -25,7 +25,8 @@ export type AdmitCall = {
 };
 
 /**
- * Returns KEYS of admit.lua. Without an ask no window is touched, and the name of one is enough.
+ * Returns KEYS of admit.lua. Without an ask the script touches no window, and one window's name is
+ * enough.
  */
 export function admitKeys(
   projectId: string,

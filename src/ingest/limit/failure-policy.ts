@@ -30,7 +30,7 @@
  */
 
 /**
- * What happens to a request while Redis is away, by what it needs of Redis. `admit` lets the
+ * Treatment of a request while Redis is away, by what the request needs of Redis. `admit` lets the
  * request through, without rate and usage headers, and logs it.
  */
 type WhileAway = { rateToken: 'refuse' | 'admit'; quota: 'fail' | 'admit'; heartbeat: 'refuse' | 'admit' };

@@ -25,7 +25,10 @@ type HeartbeatLimiterOptions = {
   scriptNow?: () => number;
 };
 
-/** Bound of the remembered refusals. Beyond it all are forgotten, and their tokens ask Redis. */
+/**
+ * Number of refusals that are remembered. When there are more, all are forgotten, and their tokens
+ * ask Redis.
+ */
 const REFUSALS_MAX = 10_000;
 
 export class HeartbeatLimiter {
@@ -78,8 +81,8 @@ export class HeartbeatLimiter {
   }
 
   /**
-   * Lets the pings of a lost call ask again, before those that came meanwhile. Whatever the lost
-   * call took is wasted.
+   * Lets the pings of a lost call ask again, before those that came meanwhile. The lost call may
+   * have used up rights to pings; these are wasted.
    */
   #askAnew(token: string, lost: readonly Ping[]): void {
     const now = this.#options.clock.monotonic();
@@ -95,8 +98,8 @@ export class HeartbeatLimiter {
   }
 
   /**
-   * Remembers a refusal. Its time counts from the sending of the call: a call that comes too early
-   * is better than refusing a ping that should be admitted.
+   * Remembers a refusal. The time of the refusal counts from the sending of the call: one call too
+   * many is better than refusing a ping that should be admitted.
    */
   #remember(token: string, sentAt: number, reply: readonly unknown[]): void {
     const waitUs = reply[1] as number;

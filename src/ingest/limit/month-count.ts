@@ -77,8 +77,8 @@ export async function forgetUsage(
 const MONTH = /^\d{4}-\d{2}$/;
 
 /**
- * Reads a list of names and values in turn. Fields that are not named by a month hold counts from
- * other cells, and are left out.
+ * Reads a list of field names and values in turn. Only fields that are named by a month are counts
+ * of the project; the others hold what came from other cells, and are left out.
  */
 function monthsOf(pairs: readonly unknown[]): Map<string, number> {
   const months = new Map<string, number>();
@@ -129,7 +129,10 @@ export class Refunds {
     else this.#warn(projectId, month);
   }
 
-  /** Ends the refunds. Counts that still wait to be taken back stay, and are logged. */
+  /**
+   * Ends the refunds. Refunds that still wait are logged and not made, so their requests stay
+   * counted.
+   */
   close(): void {
     this.#closed = true;
     for (const { projectId, month } of this.#owed.splice(0)) this.#warn(projectId, month);

@@ -31,7 +31,7 @@ export type RedisAccess = {
 };
 
 type RedisClientOptions = RedisAccess & {
-  /** How long an answer is waited for, in ms. */
+  /** Longest time that an answer is waited for, in ms. */
   replyMs: number;
   /** Returns how long to wait before the next attempt to connect, in ms. */
   retryMs(): number;
@@ -179,7 +179,7 @@ function authorityOf(ca: Buffer): Buffer {
 /** Password and certificates, which ioredis reads anew at each attempt to connect. */
 class Secrets {
   readonly #password: ChangingFile<string> | undefined;
-  /** Set for rediss:// when the certificates of an own authority are given. */
+  /** Set for rediss:// when `caFile` is given. */
   readonly tls: { readonly ca: Buffer } | undefined;
 
   constructor({ urls, passwordFile, caFile, log }: RedisAccess) {
@@ -245,7 +245,7 @@ function createClient(access: RedisClientOptions): Redis | Cluster {
   const { username, password, protocol } = new URL(first ?? '');
   const redisOptions: ClusterOptions['redisOptions'] = {
     ...common,
-    // These timeouts notice a node that hangs; its connection is then made anew.
+    // With these timeouts a node that hangs is noticed, and its connection made anew.
     commandTimeout: 2 * replyMs,
     socketTimeout: 2 * replyMs,
     ...(username && { username: decodeURIComponent(username) }),

@@ -25,7 +25,8 @@ function partsOf(url: string) {
 
 /**
  * Calls `onSwitch` whenever a sentinel says that another server is the primary. Without this, ten
- * seconds of a commanded failover would go to the old primary, whose writes are then thrown away.
+ * seconds of calls in a commanded failover would go to the old primary, whose writes are then
+ * thrown away.
  *
  * @returns a function that ends the watching
  */
@@ -33,7 +34,7 @@ export function watchSwitches(url: string, onSwitch: () => void): () => void {
   const { sentinels, name } = partsOf(url);
   const clients = sentinels.map((sentinel) => {
     const retryStrategy = (): number => LISTEN_AGAIN_MS;
-    // With null, the subscription to a sentinel that is away at the start waits until it comes.
+    // null: the subscription waits without end for a sentinel that is away at the start.
     const maxRetriesPerRequest = null;
     const client = new Redis({
       ...sentinel,

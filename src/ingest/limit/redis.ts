@@ -52,7 +52,8 @@ const REDIS_PROBE_MS = 250;
  */
 const REDIS_RECONNECT_MS = 25;
 /**
- * Time by which a request whose call was cut may be decided later than others: 1 s after it asked.
+ * Time in ms by which a request whose call was cut may be decided later than others: 1 s, not 700
+ * ms, after it asked.
  */
 const CUT_MS_MORE = REDIS_CONNECT_MS_MAX - REDIS_REPLY_MS_MAX;
 
@@ -83,15 +84,15 @@ type Batch = { calls: GatheredCall[]; sentAt: number; timer: NodeJS.Timeout };
 type LimitRedisOptions = RedisAccess & {
   clock: Clock;
   /**
-   * How long a call is waited for; REDIS_REPLY_MS_MAX by default. The first connection is waited
-   * for as long, or for REDIS_CONNECT_MS_MAX when that is longer.
+   * Time in ms for which a call waits for its reply; REDIS_REPLY_MS_MAX by default. `connect` waits
+   * for the first connection as long, or for REDIS_CONNECT_MS_MAX if that is longer.
    */
   replyMs?: number;
 };
 
-/** Time in which faults of a cluster's nodes are logged at most once. */
+/** Time in ms in which faults of a cluster's nodes are logged at most once. */
 const FAULT_LOG_MS = 10_000;
-/** Longest time for which calls wait for the reply to the batch before theirs. */
+/** Longest time in ms for which calls wait for the reply to the batch before theirs. */
 const FLUSH_WAIT_MS_MAX = 5;
 /**
  * Bound of the keys that are remembered. Beyond it all are forgotten, which costs one failed call
@@ -190,8 +191,8 @@ export class LimitRedis {
    */
   #firstCut: { readonly at: number; readonly decideBy: number } | undefined;
   /**
-   * Whether a call has been answered since the breaker closed. Only then is the next fault news
-   * that is worth a log line.
+   * Whether a call has been answered since the breaker closed. Only then is the next fault worth a
+   * log line.
    */
   #proven = true;
   readonly #keys = new KeyBreakers(); // of a cluster only
@@ -408,8 +409,8 @@ export class LimitRedis {
       return;
     }
     const state = this.#state;
-    // Connections that break soon and without an answer, again and again, are no stall. A
-    // connection that lasted for `replyMs` is different: it may have had nothing to answer.
+    // Connections that break again and again, soon and without an answer, are no stall. A
+    // connection that lasted for `replyMs` is different: there may have been nothing to answer.
     const hasStood = key === undefined && state.is === 'serving' && now - state.since >= replyMs;
     if (hasStood || !this.#firstCut) {
       const oldest = this.#inFlight[0]?.sentAt ?? now;
@@ -471,7 +472,7 @@ export class LimitRedis {
     } catch (error) {
       const { name, message } = error as Error;
       this.#lastError = message;
-      // An error as the answer: Redis itself says that it is not well, so waiting is useless.
+      // Redis answers with an error, so it is not well, and waiting for it is useless.
       if (name === 'ReplyError') this.#openBreaker(message);
       this.#client.drop();
     }

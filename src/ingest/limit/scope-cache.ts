@@ -1,13 +1,13 @@
 /**
- * What one worker holds of the rate windows of one scope: leased tokens, the last refusal by any
- * window, and what the worker knows of the first window.
+ * The state that one worker has of the rate windows of one scope: leased tokens, the last refusal
+ * by any window, and what the worker knows of the first window.
  *
  * *Why*: with a token in hand an admission does no I/O, and a flood over the limit is refused from
- * memory. It costs one script call per 300 ms at most, whatever the clients do.
+ * memory. Such a flood costs one script call per 300 ms at most, whatever the clients do.
  *
  * *How*: the cache is pure. It has no timer and no connection, and its caller brings the monotonic
- * clock. All is in one object, because with ten thousand active scopes each further object is in
- * none of the CPU's caches. `take` answers from memory or not at all; `ask` describes the script
+ * clock. All is in one object, because with ten thousand active scopes each further object would be
+ * in none of the CPU's caches. `take` answers from memory or not at all; `ask` describes the script
  * call that is about to be sent; `answer` takes in its reply. The cache wants a reserve of about a
  * quarter of a second of demand, refused requests included. For limits up to EXACT_LIMIT_MAX the
  * script grants a reserve only while the window is contended (admit.lua).
@@ -16,14 +16,15 @@
  * *Refusing*: there is no reserve, and the last reply said until when nothing can be admitted.
  * *Asking*: neither is the case, so Redis decides. Only a reply leads to the first two states.
  * Spending and time lead out of them; a newer record of the project leads out of *refusing*, too.
- * No field names the state, because time would end it unseen: each question reads the state from
- * the reserve and the refusal.
+ * No field names the state, because time would end a state unseen: each question reads the state
+ * from the reserve and the refusal.
  *
  * *Never too much*: a lease counts from the moment at which the call was SENT. That is before the
- * script reads its own clock, by which it books the lease at its end. So no token is used after the
- * moment at which it is booked. A reply that comes later than the end of the lease is void, and the
- * tokens that it granted go back with the next call. Tokens that ran out unused are taken out of
- * the cache before they are sent back: if that call is lost they are wasted, never used.
+ * script reads its own clock, by which the script books the lease at its end. So no token is used
+ * after the moment at which it is booked. A reply that comes later than the end of the lease is
+ * void, and the tokens that it granted go back with the next call. Tokens that ran out unused are
+ * taken out of the cache before they are sent back: if that call is lost, the tokens are wasted,
+ * never used.
  */
 import { assert } from '../../lib/assert.ts';
 import {
@@ -35,22 +36,23 @@ import {
 } from '../../limits.ts';
 
 /**
- * Time by which a lease ends earlier at the worker, because clocks tick in milliseconds and drift.
+ * Time in ms by which a lease ends earlier at the worker than in Redis, because clocks tick in
+ * milliseconds and drift.
  */
 const LEASE_GUARD_MS = 1;
 /**
- * Shortest time for which a refusal is kept. It is neither 250 nor 333, so that workers that take
- * turns do not meet a bucket in the same order.
+ * Shortest time in ms for which a refusal is kept. It is neither 250 nor 333, so that workers that
+ * take turns do not meet a bucket in the same order.
  */
 const REFUSAL_CACHE_MS_MIN = 300;
 
 /** The limit of a scope as this worker's registry has it. */
 export type LimitRecord = { limit: number; revision: number };
-/** What a call tells the script of the first window, as the last reply described that window. */
+/** The first window as the last reply described it; a call tells the script of it. */
 type KnownWindow = { emptyAt: number; gen: number; seq: number };
 /**
- * Tokens that were leased together. `endsAt`: monotonic ms, exclusive. `next`: the lease in hand
- * that ends next after this one.
+ * Tokens that were leased together. `endsAt`: monotonic ms, exclusive. `next`: of the leases in
+ * hand, the one that ends after this one.
  */
 type Lease = { bucket: number; unused: number; used: number; endsAt: number; next: Lease | undefined };
 
@@ -75,7 +77,7 @@ export type Ask = {
   /** How long `need` is leased, in ms. */
   needMs: number;
   revision: number;
-  /** Reserve that is used up or ran out, and need that came too late. */
+  /** Leases to settle: reserve that is used up or ran out, and need that came too late. */
   settled: readonly Lease[];
   known: KnownWindow | undefined;
 };
@@ -106,10 +108,10 @@ export type WindowReply = {
  * old space.
  */
 const NOTHING_SETTLED: Lease[] = [];
-/** Span over which demand is measured, to size the reserve. */
+/** Span in ms over which demand is measured, to size the reserve. */
 const RATE_SPAN_MS = 100;
 
-/** What one process keeps of a scope that was active in the last minute. */
+/** The state that one process keeps of a scope that was active in the last minute. */
 export class ScopeCache {
   // ---- The lease ----
   /** Leases in reserve, the earliest end first. There are several only when calls have crossed. */
@@ -125,7 +127,7 @@ export class ScopeCache {
    */
   #refusal: { until: number; resetSec: number; windowNumber: number; revision: number } | undefined;
 
-  /** The last reply came late, or nearly so. The next lease is then a long one. */
+  /** Whether the last reply came late, or nearly so. The next lease is then a long one. */
   #isSlow = false;
 
   // ---- The first window as the last reply described it ----
@@ -163,8 +165,8 @@ export class ScopeCache {
   }
 
   /**
-   * Takes a token, or returns the refusal in force; undefined: Redis must be asked. `now` is
-   * monotonic, in ms, as everywhere here.
+   * Takes a token, or returns the refusal in force; undefined: Redis must be asked.
+   * @param now monotonic ms, as in all methods here
    */
   take(now: number, revision: number): WindowDecision | undefined {
     if (this.#reserve) {
@@ -203,7 +205,7 @@ export class ScopeCache {
   }
 
   /**
-   * Makes an admission.
+   * Describes an admission.
    * @param promised tokens of the same call that go to requests behind this one
    */
   #admitted(promised: number): WindowDecision {
@@ -277,7 +279,7 @@ export class ScopeCache {
     if (reply.granted < ask.need || reply.admitsAt > 0 || reply.scarce) {
       const refused = this.#refuse(ask, reply, now);
       while (decisions.length < ask.need) decisions.push(refused);
-      // The next call brings back what is void, so that call must not be refused from memory.
+      // The next call brings back the void tokens, so that call must not be refused from memory.
       if (isLate && reply.granted > 0) this.#refusal = undefined;
     }
     return decisions;

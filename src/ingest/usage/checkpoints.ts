@@ -23,7 +23,11 @@ import type { CheckpointBucket, MonthCounts } from '../../projects/usage/checkpo
  */
 export type CheckpointStore = Pick<CheckpointBucket, 'groups' | 'groupOf' | 'write' | 'noteLoss' | 'read'>;
 
-/** A project's count of a month, when the count no longer stands in the project's NOTED slot. */
+/**
+ * A project's count of a month that is not written yet and was taken out of the project's slot
+ * (NOTED), because the project counts in another month now or because the count is about to be
+ * written.
+ */
 type Leftover = { project: ProjectState; month: string; count: number };
 /**
  * Counts of a group that are not written yet, and the write under way. When `noted` has several
@@ -44,12 +48,15 @@ const NOTED = new Slot(
 type Figures = Map<ProjectState, number>;
 
 /**
- * Time from one write of a group to the next. The second that is left is for the tick and the
- * write.
+ * Time in ms from one write of a group to the next. It is a second shorter than CHECKPOINT_MS_MAX,
+ * which leaves time for the tick and the write.
  */
 const ROUND_MS = CHECKPOINT_MS_MAX - 1_000;
 const TICK_MS = 250;
-/** Groups that `close` writes at the same time. All workers of a deployment may close at once. */
+/**
+ * Number of groups that `close` writes at the same time. All workers of a deployment may close at
+ * once.
+ */
 const CLOSING_WRITES = 8;
 
 type CheckpointsOptions = { store: CheckpointStore; clock: Clock; log: Log };
@@ -64,14 +71,14 @@ export class Checkpoints {
    * record at the same time.
    */
   readonly #firstGroup: number;
-  /** Turns so far. In each turn one group is written. */
+  /** Number of turns so far. In each turn one group is written. */
   #turns = 0;
   readonly #failing = new Set<number>();
-  /** Redis lost counts, and the store does not know yet. */
+  /** Whether Redis lost counts and the store has not been told yet. */
   #hasLoss = false;
   /**
-   * When the next loss may be noted (monotonic ms). Many projects lose their counts at once, and
-   * one note serves them all.
+   * Time from which the next loss may be noted (monotonic ms). Many projects lose their counts at
+   * once, and one note is enough for all of them.
    */
   #lossDueAt = 0;
 

@@ -53,12 +53,12 @@ export const parseEncoding = (header: string): Encoding | undefined =>
  * 9.1).
  */
 const BROTLI_OPTIONS = { params: { [zlib.constants.BROTLI_DECODER_PARAM_LARGE_WINDOW]: 0 } };
-/** Bounds the window. A frame that asks for a larger window is corrupt. */
+/** Bounds the window of zstd. A frame that asks for a larger window is corrupt. */
 const ZSTD_OPTIONS = { params: { [zstd.constants.ZSTD_d_windowLogMax]: Math.log2(ZSTD_WINDOW_BYTES_MAX) } };
 /**
- * Size of zlib's output buffers. Each buffer is garbage once it is copied, which is much while 400
- * engines are under way. It is below 32 KiB, because V8 (Node 20) takes larger buffers for a reason
- * to collect the whole heap.
+ * Size of zlib's output buffers. Each buffer is garbage once it is copied, and 400 engines may be
+ * under way. The size is below 32 KiB, because V8 (Node 20) takes larger buffers for a reason to
+ * collect the whole heap.
  */
 const STREAM_CHUNK_BYTES = 24 * 1024;
 
@@ -101,8 +101,8 @@ export function claimedBytes(encoding: Compression, body: Uint8Array): number | 
 }
 
 /**
- * Inflated bytes that are expected for each byte of a body that claims no size. The expectation
- * holds until more has come out.
+ * Inflated bytes that are expected for each byte of a body that claims no size. When more has come
+ * out, another size is expected.
  */
 const USUAL_RATIO = 16;
 const UNKNOWN_BYTES_MIN = 2 * SYNC_INFLATED_BYTES_MAX;
@@ -117,11 +117,12 @@ export const expectedBytes = (body: Uint8Array, claimed = 0): number =>
 
 /**
  * Inflates a whole body at once.
- * @returns `stream` when an Inflater has to do it, because more than SYNC_INFLATED_BYTES_MAX or
- * than the body claims would come out, or because there are several zstd frames
+ * @returns `stream` as the reason when an Inflater has to do it: because more than
+ * SYNC_INFLATED_BYTES_MAX or than the body claims would come out, or because there are several zstd
+ * frames
  */
 export function inflateSync(encoding: Compression, body: Uint8Array): Inflated {
-  // A body whose claim is too small is stopped when as much as it claims has come out.
+  // A body that inflates to more than it claims is stopped at the size of its claim.
   const bytesMax = claimedBytes(encoding, body) ?? SYNC_INFLATED_BYTES_MAX;
   if (bytesMax > SYNC_INFLATED_BYTES_MAX) return { ok: false, reason: 'stream' };
   if (encoding === 'zstd') {

@@ -17,16 +17,16 @@ export type InflaterOptions = {
   onEnd(): void;
   onFailed(kind: 'invalid' | 'overloaded', detail: string): void;
   /**
-   * Called with `true` when more than INFLATER_QUEUE_BYTES_MAX compressed bytes wait, with `false`
-   * when no longer. The bound is INFLATER_QUEUE_BYTES_TIGHT while the worker holds much.
+   * Called with `true` when more than INFLATER_QUEUE_BYTES_MAX compressed bytes wait
+   * (INFLATER_QUEUE_BYTES_TIGHT while the worker holds much), and with `false` when that is over.
    */
   onBehind(behind: boolean): void;
 };
 
-/** Memory of an engine, about: window, tables and one piece of output. */
+/** Approximate memory of an engine: its window, its tables and one piece of output. */
 const ENGINE_BYTES = 128 * 1024;
 /**
- * Bounds of the windows that ENGINE_BYTES does not cover. A window grows with the engine's output.
+ * Bounds of window bytes beyond ENGINE_BYTES. A window grows with the engine's output up to here.
  */
 const WINDOW_BYTES_MAX = { gzip: 0, deflate: 0, br: 16 * 1024 * 1024, zstd: ZSTD_WINDOW_BYTES_MAX } as const;
 const NOTHING = Buffer.alloc(0);
@@ -61,7 +61,7 @@ function noteGarbage(bytes: number): void {
 export class Inflater {
   readonly #encoding: Compression;
   readonly #options: InflaterOptions;
-  /** zlib's engine; undefined until the first bytes have told which engine fits. */
+  /** zlib's engine; undefined until the first bytes are there, which tell the form of `deflate`. */
   #stream: ZlibStream | undefined;
   readonly #waiting = new ByteQueue(BODY_BYTES_SETTING_MAX);
   /** Bytes that were taken from the queue and are written next. */
@@ -154,8 +154,8 @@ export class Inflater {
   #onData(bytes: Buffer): void {
     if (this.#destroyed) return;
     this.#windowBytes = Math.min(this.#windowBytes + bytes.length, WINDOW_BYTES_MAX[this.#encoding]);
-    // Several pieces may lie in one buffer, since their sizes depend on how the client cuts its
-    // writes.
+    // Several pieces may lie in one buffer of zlib, because their sizes depend on the client's
+    // chunks.
     this.#options.onBytes(withoutRoom(bytes));
     noteGarbage(bytes.length);
   }

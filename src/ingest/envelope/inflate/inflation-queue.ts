@@ -33,7 +33,7 @@ import {
 } from '../../../limits.ts';
 
 const MIB = 1024 * 1024;
-/** A project counts as sending for this long after its last request. */
+/** Time in ms after its last request for which a project counts as sending. */
 const OTHERS_SEND_MS = 2_000;
 const FREE_MS = SWOLLEN_FREE_MIB * SWOLLEN_REST_MS_PER_MIB;
 
@@ -51,7 +51,10 @@ export type QueuedBody = {
 };
 
 type Waiting = { body: QueuedBody; timer: NodeJS.Timeout };
-/** `since` (monotonic ms): if another project has sent a request after it, the project may rest. */
+/**
+ * A body in work. `since` (monotonic ms) is OTHERS_SEND_MS before its start. When another project
+ * has sent a request after `since`, the body's project may have to rest.
+ */
 type Active = { body: QueuedBody; since: number };
 type Debt = { since: number; paidAt: number; timer: NodeJS.Timeout };
 
@@ -64,8 +67,8 @@ export class InflationQueue {
   readonly #clock: Pick<Clock, 'monotonic'>;
   #lastUse: Slotted | undefined;
   /**
-   * `#lastAt` is the time of the last request, by `#lastUse`; `#otherAt` that of the last request
-   * by any other project. Monotonic ms.
+   * `#lastAt`: when the last request came, which was from `#lastUse`. `#otherAt`: when the last
+   * request from any other project came. Both are monotonic ms.
    */
   #lastAt = Number.NEGATIVE_INFINITY;
   #otherAt = Number.NEGATIVE_INFINITY;
@@ -144,8 +147,9 @@ export class InflationQueue {
     const now = this.#clock.monotonic();
     const before = this.#debts.get(project);
     clearTimeout(before?.timer);
-    // An earlier debt counts with at most FREE_MS, because a lone project runs up no debt. It
-    // counts with at least 0, because the timer that removes a paid debt may be late.
+    // An earlier debt counts with at most FREE_MS: a project that sends alone does not rest, and
+    // must not owe more for that time. It counts with at least 0: the timer that removes a paid
+    // debt may be late.
     const unpaidMs = before ? Math.max(0, Math.min(FREE_MS, before.paidAt - now)) : 0;
     const ms = unpaidMs + (body.inflated() / MIB) * SWOLLEN_REST_MS_PER_MIB;
     const timer = setTimeout(() => this.#debts.delete(project), ms).unref();
