@@ -7,7 +7,7 @@
  *     spooled   bytes that go to the disk            the end        its part of the setting  503
  *     uploads   uploads with a spool or an inflater  the end        UPLOADS_MAX              503
  *     requests  requests whose body has begun        the end        REQUESTS_IN_FLIGHT_MAX   503
- *     queued    bytes waiting for inflater or disk    processed      QUEUED_BYTES_MAX         pauses
+ *     queued    bytes waiting for inflater or disk   processed      QUEUED_BYTES_MAX         pauses
  *     whole     spooled bytes of whole uploads       the end        WHOLE_UPLOADS_BYTES_MAX  pauses
  *     unpaced   spooled bytes, see below             the end        UNPACED_BYTES_MAX        503
  *
