@@ -133,11 +133,14 @@ export const INFLATER_QUEUE_BYTES_TIGHT = 64 * KIB;
 export const OUTPUT_GARBAGE_BYTES_MAX = 8 * MIB;
 /** Largest window of a zstd frame (RFC 8878 section 3.1.1.1.2 asks decoders for at least this). */
 export const ZSTD_WINDOW_BYTES_MAX = 8 * MIB;
-/** Frames of one zstd body. Each costs a trip to zlib's threads, some 20 µs of the event loop. */
+/**
+ * Most frames of one zstd body. Each costs a trip to zlib's threads, some 20 µs of the event loop.
+ */
 export const ZSTD_FRAMES_MAX = 1_000;
 /**
- * Bytes of one field of a large payload that filters read. Brackets, names and numbers have the
- * lower bound PICKED_STRUCTURE_BYTES_MAX, because JSON.parse takes 50 ms for a MiB of brackets.
+ * Most bytes of one field of a large payload that filters read. Brackets, names and numbers have
+ * the smaller bound PICKED_STRUCTURE_BYTES_MAX, because JSON.parse takes 50 ms for a MiB of
+ * brackets.
  */
 export const PICKED_BYTES_MAX = 1 * MIB;
 export const PICKED_STRUCTURE_BYTES_MAX = 256 * KIB;
@@ -193,8 +196,8 @@ export const ANSWER_MS_MAX = 2_000;
 // ---- A request ----
 export const REQUEST_HEADER_BYTES_MAX = 16 * KIB;
 /**
- * Headers of a request. The bound is below 99, because uWebSockets.js closes a connection without
- * an answer when a request has more.
+ * Most headers of a request. The bound is below 99, because uWebSockets.js closes a connection
+ * without an answer when a request has more.
  */
 export const REQUEST_HEADERS_MAX = 64;
 export const URL_BYTES_MAX = 4 * KIB;
@@ -204,7 +207,7 @@ export const URL_BYTES_MAX = 4 * KIB;
  * the busiest. nginx closes a connection after 1,000 requests by default.
  */
 export const ANSWERS_PER_CLOSE = 1_000;
-/** Requests of one worker that are between their first byte and their answer. */
+/** Most requests of one worker that are between their first byte and their answer. */
 export const REQUESTS_IN_FLIGHT_MAX = 20_000;
 
 // ---- Limiter ----
@@ -248,7 +251,10 @@ export const RESERVE_SHARE_MAX = 0.005;
  * be larger.
  */
 export const CONTENDED_RESERVE_SHARE_MAX = 0.02;
-/** How long a window is contended after it was last full or scarce. */
+/**
+ * How long a window counts as contended after it was last full, or scarce (a worker wanted more
+ * than half of its room as a reserve).
+ */
 export const CONTENDED_MS = 65_000;
 /**
  * Pings that one heartbeat token may send in a second. The limiter uses the number in
@@ -262,9 +268,9 @@ export const RETRY_AFTER_SEC = 60;
 /** Greatest age of the checkpoint of an active project's count. */
 export const CHECKPOINT_MS_MAX = 10_000;
 
-/** Characters of the name and version of a client or SDK that are stored with each item. */
+/** Most characters of the name and version of a client or SDK, which are stored with each item. */
 export const CLIENT_CHARS_MAX = 256;
-/** Characters of a User-Agent that is filled into each element of a container. */
+/** Most characters of a User-Agent that is filled into each element of a container. */
 export const AGENT_CHARS_MAX = 512;
 
 // ---- Registry ----
@@ -295,12 +301,12 @@ export const LEDGER_FLUSH_MS = 5_000;
 export const LEDGER_WRITES_PER_FLUSH_MAX = 250;
 /** Days of hourly outcomes that are kept for each project. */
 export const OUTCOME_DAYS_KEPT = 32;
-/** Keys of one project. A request's key is compared with each of them. */
+/** Most keys of one project. A request's key is compared with each of them. */
 export const PROJECT_KEYS_MAX = 100;
 export const LABEL_CHARS_MAX = 100;
 
 // ---- Frames ----
-/** Entries of one frame. */
+/** Most entries of one frame. */
 export const FRAME_ENTRIES_MAX = 256;
 /**
  * How far apart the deadlines of entries in one frame may be. The earliest deadline ends the
@@ -433,7 +439,7 @@ export const WORK_PRICE_MAX = 64;
  * to protect.
  */
 export const WORK_OTHERS_MS = 600_000;
-/** Number of debts from which on those that are paid are removed. */
+/** When more debts than this are kept, those that are paid are removed. */
 export const DEBTS_SWEPT_MIN = 10_000;
 
 // ---- Processor ----
@@ -540,8 +546,8 @@ export const RESEND_WINDOW_MS = 600_000;
  */
 export const FRAME_MEMORY_MS = 600_000;
 /**
- * How much older stored data may be than data stored before it. A large envelope may be five
- * minutes late.
+ * How much earlier data may have been received than data that was stored before it. The data of a
+ * large envelope may be stored five minutes late.
  */
 export const RECEIVED_DISORDER_MS_MAX = 300_000;
 /**
@@ -571,10 +577,7 @@ export const S3_OBJECT_PACKED_BYTES_MAX = 16 * MIB;
 export const S3_OBJECT_FRAMES_MAX = 2_500;
 /** Longest time that a record waits for its object, in seconds; the sink's URL may set another. */
 export const S3_OBJECT_SEC = 60;
-/**
- * Objects that are larger than this are stored in parts of this size. S3 accepts no part below 5
- * MiB.
- */
+/** Size of the parts in which a large object is stored. S3 accepts no part below 5 MiB. */
 export const S3_PART_BYTES = 8 * MIB;
 export const S3_REQUEST_MS_MAX = 60_000;
 /**
@@ -607,7 +610,7 @@ export const PROJECTS_SHOWN_MAX = 20;
 export const WORKER_SILENT_MS_MAX = 5_000;
 /**
  * How long a stopping worker reports that it is not ready but still serves, so that a load balancer
- * turns away first.
+ * stops choosing it before it closes.
  */
 export const SHUTDOWN_PAUSE_MS = 1_000;
 /** How long idle connections stay open after the listener closed and the last answer left. */

@@ -44,7 +44,7 @@ export const projectKeySchema = z.strictObject({
   enabled: z.boolean(),
   /** When the key ceases to be valid, RFC 3339 in UTC. */
   expires: z.iso.datetime().optional(),
-  /** Limit for requests with this key, a minute, below the project's own. */
+  /** Most requests a minute with this key. The project's own limit applies as well. */
   rateLimit: rateLimitSchema.optional(),
 });
 const areDistinct = (keys: readonly { key: string }[]): boolean =>

@@ -62,8 +62,8 @@ export interface ResponseSocket {
 }
 
 /**
- * Whether the connection ends after the answer, and who ends it. uWebSockets.js ends it without
- * telling the client, which HTTP requires.
+ * Whether the connection ends after the answer, and who ends it. HTTP asks a server to announce the
+ * end to the client; uWebSockets.js does not when it ends the connection by itself.
  */
 export type CloseMode = 'no' | 'by us' | 'by the library';
 

@@ -106,7 +106,8 @@ export class SetupRun {
       await this.#retire(surplus);
       return found;
     });
-    // Buckets are made first: when a stream exists, setup concludes that its bucket has existed.
+    // Buckets are made before streams. So when a stream exists but a bucket does not, the bucket
+    // was deleted.
     for (const { bucket, replicas } of this.#wanted.buckets) await this.#makeBucket(bucket, replicas);
     await this.#makeAll(plans);
     return this.#said;
