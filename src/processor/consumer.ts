@@ -23,7 +23,10 @@ export type StreamConsumerOptions = {
   /** Shared by all consumers of the process. */
   heavyFrames: HeavyFrames;
   crashCounts: CrashCounts;
-  /** Shared by all consumers of the process: a suspicious frame is handled alone. */
+  /**
+   * Shared by all consumers of the process, so that a suspicious frame is handled while no other
+   * frame is.
+   */
   gate: Gate;
   clock: Clock;
   /**

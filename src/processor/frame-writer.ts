@@ -49,9 +49,9 @@ export type FrameWriterOptions = {
   /** Shared by all writers of the process. */
   slices: Slices;
   budgets: InflationBudgets;
-  /** Told of the work on each item, unless the item was decoded ahead. */
+  /** Receives the work on each item, unless the item was decoded ahead. */
   heavyProjects?: HeavyProjects;
-  /** Told of the bytes that are decoded ahead and wait to be written. */
+  /** Receives the number of bytes that are decoded ahead and wait to be written. */
   heavyFrames?: HeavyFrames;
   log: Log;
 };
@@ -62,9 +62,11 @@ export type FrameWriterOptions = {
 export type Phase = 'decoding' | 'storing';
 
 export type WriteReport = {
-  /** Told of frames that are stored and acknowledged, perhaps after write() has resolved. */
+  /** Called with frames that are stored and acknowledged, perhaps after write() has resolved. */
   done(stored: readonly Delivery[]): void;
-  /** Told earlier of frames that the sink holds in memory. Their bytes are not read any more. */
+  /**
+   * Called earlier with frames that the sink holds in memory. Their bytes are not read any more.
+   */
   held?(frames: readonly Delivery[]): void;
   /** Whether the sink stores these frames and those that it holds now, without waiting for more. */
   now: boolean;

@@ -60,7 +60,7 @@ export class FramesInHand {
     this.#lingering = new Set(waiting);
   }
 
-  // // ---- Frames that come ----
+  // ---- Frames that come ----
 
   /**
    * Queues a frame.
@@ -92,7 +92,7 @@ export class FramesInHand {
     this.#wake?.();
   }
 
-  // // ---- Frames that are here ----
+  // ---- Frames that are here ----
 
   /**
    * Bytes of the frames that are queued or taken. {@link count} and {@link oldest} are about the
@@ -158,7 +158,7 @@ export class FramesInHand {
     this.#wake = undefined;
   }
 
-  // // ---- Frames that go ----
+  // ---- Frames that go ----
 
   /**
    * Takes the next frames in order: frames for one shared batch, or at most SUSPECTS_IN_TURN_MAX
@@ -224,7 +224,7 @@ export class FramesInHand {
   }
 }
 
-// // ---- Memory of the frames ----
+// ---- Memory of the frames ----
 
 const BLOCK_BYTES = 2 * FRAME_BYTES_MAX;
 

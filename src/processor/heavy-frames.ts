@@ -10,7 +10,7 @@ type Waiting = { bytes: number; since: number; begin: () => void };
 
 export type HeavyFramesOptions = {
   clock: Pick<Clock, 'monotonic'>;
-  /** Told of a project that sends more heavy frames than can be decoded in time. */
+  /** Called with a project that sends more heavy frames than can be decoded in time. */
   onTooMany: (projectId: string) => void;
 };
 

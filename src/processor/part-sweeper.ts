@@ -39,12 +39,13 @@ export class SweepPlan {
   #watermarks: Watermark[] = [];
 
   /**
+   * Notes where the streams end, and finds how far the chunks stream may be purged.
    * @param now monotonic ms
-   * @returns the sequence up to which the chunks stream may be purged, or undefined
+   * @returns the last sequence that may be purged, or undefined
    */
   next(now: number, chunks: StreamEnds, frames: ReadonlyMap<string, StreamEnds>): number | undefined {
-    // A broker that lost the end of the stream, or has a new stream, gives out the same sequences
-    // again.
+    // Watermarks beyond the end are dropped: a broker that lost the end of the stream, or has a new
+    // stream, gives out the same sequences again.
     this.#watermarks = this.#watermarks.filter(({ chunksUpTo }) => chunksUpTo <= chunks.last);
     const newest = this.#watermarks.at(-1);
     if (chunks.last >= chunks.first && newest?.chunksUpTo !== chunks.last)

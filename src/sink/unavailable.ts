@@ -1,7 +1,7 @@
 /**
- * A fault outside of this process (disk, broker, store) that may pass: the only fault that is
- * answered by waiting and trying again. Any other error while a frame is handled is a bug and ends
- * the process.
+ * Thrown when something outside of this process (disk, broker, store) fails in a way that may pass.
+ * Only this fault is answered by waiting and trying again. Any other error while a frame is handled
+ * is a bug and ends the process.
  */
 export class UnavailableError extends Error {
   override name = 'UnavailableError';
@@ -27,8 +27,8 @@ export async function orUnavailable<T>(what: string, work: () => Promise<T>): Pr
 }
 
 /**
- * The sink that the settings name cannot be used, and waiting does not help. The message is one
- * line for an operator.
+ * Thrown when the sink that the settings name cannot be used, and waiting does not help. `message`
+ * is one line for an operator.
  */
 export class SinkSettingError extends Error {
   override name = 'SinkSettingError';

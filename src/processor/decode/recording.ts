@@ -29,7 +29,7 @@ export type RecordingWork = {
   inSlices: <T>(steps: Steps<T>) => Promise<T>;
   bytesMax?: number;
   /**
-   * Told how far the recording has inflated.
+   * Called with the number of bytes that the recording has inflated to so far.
    * @returns whether it may inflate further
    */
   mayInflate?: (bytes: number) => boolean;
@@ -50,8 +50,8 @@ function segmentId(line: Uint8Array): number | undefined {
 
 const isGzip = (bytes: Uint8Array): boolean => bytes[0] === 0x1f && bytes[1] === 0x8b;
 /**
- * Whether the bytes begin with a zlib header: method deflate, and a multiple of 31 (RFC 1950
- * section 2.2).
+ * Whether the bytes begin with a zlib header: the method is deflate, and the first two bytes are a
+ * multiple of 31 (RFC 1950 section 2.2).
  */
 const isZlib = (bytes: Uint8Array): boolean =>
   ((bytes[0] ?? 0) & 0x0f) === 8 && (((bytes[0] ?? 0) << 8) | (bytes[1] ?? 0)) % 31 === 0;

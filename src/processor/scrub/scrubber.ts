@@ -66,12 +66,12 @@ for (const [char, sign] of [
   SIGNS[char.charCodeAt(0)] = sign;
 
 const OBJECT = 1;
-/** Context of an object whose members are `{"value":…,"type":…}`, as in spans and logs. */
+/** Bit of a context: the members of the object are `{"value":…,"type":…}`, as in spans and logs. */
 const ATTRIBUTES = 2;
-/** Context of the attribute that contains the user's address. */
+/** Bit of a context: the object is the attribute that contains the user's address. */
 const ADDRESS_ATTRIBUTE = 4;
 /**
- * Context of an object that has named its `value` as a secret:
+ * Bit of a context: the object has named its `value` as a secret, like
  * `{"name":"Authorization","value":…}`.
  */
 const NAMED_SECRET = 8;
@@ -180,7 +180,10 @@ function characterEnd(json: Uint8Array, from: number, to: number): number {
 class Shared {
   readonly rules: Rules;
   readonly clientAddress: string | undefined;
-  /** Context of each open bracket. The brackets of a nested text follow those around its string. */
+  /**
+   * The context of each open bracket, as bits from OBJECT to NAMED_SECRET. The brackets of a nested
+   * text follow those around its string.
+   */
   contexts = new Uint8Array(64);
   nestedBytes = 0;
 
@@ -215,7 +218,7 @@ class Pass {
   /** How many brackets are open, including those around a nested text. */
   #depth: number;
   readonly #outerDepth: number;
-  /** Context of the object that comes next. */
+  /** Bits for the context of the object that comes next. */
   #next = 0;
   readonly #token: Token = { start: 0, end: 0, signs: 0, digits: 0, colons: 0, dots: 0 };
 

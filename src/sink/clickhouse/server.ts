@@ -76,7 +76,7 @@ const TIMED_OUT = 'Timeout error.';
  */
 const ABOUT_THE_SETTING: ReadonlySet<number> = new Set([81, 192, 193, 194, 497, 516]);
 
-/** The store refuses rows because of their values. */
+/** Thrown when the store refuses rows because of their values. */
 export class RefusedError extends Error {
   override name = 'RefusedError';
 }

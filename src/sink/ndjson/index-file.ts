@@ -20,7 +20,10 @@ export type BatchIndex = {
   resends: { key: Buffer; receivedAt: number }[];
 };
 
-/** The folder has content that no processor writes. */
+/**
+ * Thrown when a file of the journal, such as an index, is damaged: no processor writes such
+ * content.
+ */
 export class JournalError extends Error {
   override name = 'JournalError';
 }

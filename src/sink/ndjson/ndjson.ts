@@ -7,7 +7,7 @@ import { isFolder, namesIn, remove, removeFolder } from './folder.ts';
 import { dataNumber, isDateFolder } from './journal-names.ts';
 import { StreamJournal } from './stream-journal.ts';
 
-/** Another processor writes to the folder. */
+/** Thrown when another processor writes to the folder. */
 export class FolderTakenError extends Error {
   override name = 'FolderTakenError';
 }

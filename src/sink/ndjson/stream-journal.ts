@@ -102,7 +102,7 @@ export class StreamJournal implements StreamSink, BatchJournal {
     return journal;
   }
 
-  // // ---- Stored keys ----
+  // ---- Stored keys ----
 
   get #framesFrom(): number {
     return this.#clock.monotonic() - FRAME_MEMORY_MS;

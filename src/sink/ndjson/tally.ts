@@ -2,9 +2,10 @@
  * The tally of an ndjson folder, which is kept beside the data. `sluice usage reconcile` reads it.
  *
  * Each batch's index has the batch's counts, so they are committed together with the data. Before
- * indexes are removed, their counts go to `tally.json`, with the number of the last removed batch.
- * So a stream's tally is that file plus the indexes of later batches. A running processor may move
- * counts while a reader reads; the reader then finds that the file has changed, and reads again.
+ * indexes are removed, their counts go to `tally.json`, with the number of the last batch that it
+ * includes. So a stream's tally is that file plus the indexes of later batches. A running processor
+ * may move counts while a reader reads; the reader then finds that the file has changed, and reads
+ * again.
  */
 import { readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';

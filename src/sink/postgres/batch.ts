@@ -150,7 +150,7 @@ export class PostgresBatch implements SinkBatch {
     await this.#transaction?.abandon();
   }
 
-  // // ---- Writing a block ----
+  // ---- Writing a block ----
 
   async #flush(): Promise<void> {
     const { database, partitions } = this.#target;

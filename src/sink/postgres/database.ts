@@ -26,7 +26,7 @@ const CONSTRAINT_VIOLATION = /^23...$/;
 /** Error classes whose messages may quote values of a row. */
 const MAY_QUOTE = /^(21|22|23|54|P0|XX|F0|2F|38|39|44)...$/;
 
-/** The server refuses rows because of their values. */
+/** Thrown when the server refuses rows because of their values. */
 export class RefusedError extends Error {
   override name = 'RefusedError';
 }

@@ -3,7 +3,8 @@ import { SinkSettingError } from '../unavailable.ts';
 import type { Database, Transaction } from './database.ts';
 
 /**
- * The database cannot be used by the sink, and waiting does not help. `message` is for an operator.
+ * Thrown when the sink cannot use the database and waiting does not help. `message` is for an
+ * operator.
  */
 export class SchemaError extends SinkSettingError {
   override name = 'SchemaError';

@@ -7,7 +7,7 @@ import { S3_PART_BYTES, S3_REQUEST_MS_MAX } from '../../limits.ts';
 import { UnavailableError } from '../unavailable.ts';
 import type { S3Address } from './address.ts';
 
-/** An answer of the store that reports an error. */
+/** Thrown when the store answers with an error. */
 export class S3Error extends Error {
   override name = 'S3Error';
   readonly status: number;

@@ -5,9 +5,10 @@
  * letter. An hour without a manifest is not complete.
  *
  * A manifest is made from the bucket's list, so every processor writes the same. The old manifest's
- * ETag is read before the list, and is the condition of the write. An object that comes between our
- * list and our write is in the list of the processor that stored it. That processor writes its
- * manifest either after ours, or before it; then the ETag has changed and we read again.
+ * ETag is read before the list, and is the condition of the write. So no object is lost that
+ * another processor stores between our list and our write. That processor writes a manifest, too.
+ * If it writes after us, its list has the object. If it writes before us, the ETag has changed, and
+ * we read again.
  */
 import { MANIFEST_DELAY_MS } from '../../limits.ts';
 import type { Bucket } from './bucket.ts';
