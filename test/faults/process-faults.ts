@@ -1,5 +1,7 @@
 /** Our own processes die, stand still, crawl, are restarted, or think that it is later than it is. */
+import { existsSync } from 'node:fs';
 import { setTimeout as pause } from 'node:timers/promises';
+import { until } from '../support/system.ts';
 import { anyIngest, anyProcessor, anyWorker, type Fault, frozen, killed, nothing } from './fault.ts';
 
 const HOUR_MS = 3_600_000;
@@ -19,7 +21,10 @@ const workerStalled: Fault = {
   holdMs: 0,
   cuts: true,
   strike: async (scene) => {
-    process.kill(anyWorker(scene), 'SIGSTOP');
+    const pid = anyWorker(scene);
+    process.kill(pid, 'SIGSTOP');
+    // Nobody but its primary kills it, or what supervises them both: a primary that dies first leaves it.
+    await until(() => !existsSync(`/proc/${pid}`));
     return nothing;
   },
 };
