@@ -157,7 +157,7 @@ describe('ProjectStore', () => {
     await expect(refused).rejects.toThrow(
       /^Records of projects cannot be read: 10 \(not JSON\), .* and 2 more/,
     );
-    await expect(refused).rejects.toMatchObject({ readable: [readable] });
+    await expect(refused).rejects.toMatchObject({ readable: [{ project: readable }] });
   });
 
   it('rotates a key and changes nothing else', async () => {

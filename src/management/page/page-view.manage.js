@@ -280,6 +280,8 @@ function management({ $, el, svg, panel, usageCell, whole, bytes, groups, author
   const opened = new Set(
     /^#project\/[\w-]+$/.test(location.hash) ? [location.hash.slice('#project/'.length)] : [],
   );
+  // The address shows its project alone: among thousands it need not be on the first page of the list.
+  for (const id of opened) $('filter').value = id;
 
   function projectRow(project) {
     const { id, alias = '–', name = '–', plan, keys, rateLimit, quota, enabled } = project;
