@@ -163,9 +163,9 @@ class IngestWorker {
   }
 
   /**
-   * Starts the worker, which listens as soon as the registry has loaded, but after UNREADY_MS_MAX
-   * in any case. Listening earlier would do harm: a client whose connection is refused tries again
-   * with its next event, whereas a client that gets a 503 sends nothing for a while.
+   * Starts the worker. It listens as soon as the registry has loaded, or at the latest after
+   * UNREADY_MS_MAX. Listening earlier would do harm: a client whose connection is refused tries
+   * again with its next event, whereas a client that gets a 503 sends nothing for a while.
    */
   async start(): Promise<void> {
     setTimeout(() => void this.#listen(), UNREADY_MS_MAX).unref();

@@ -278,8 +278,8 @@ export class Upload {
       const isFalse = claimed !== undefined && claimed <= SYNC_INFLATED_BYTES_MAX;
       this.#inflateInTurn(encoding, expectedBytes(body, isFalse ? undefined : claimed));
     } else {
-      // An attack is likely: 14 bytes of brotli fill a window of 16 MiB before they turn out to be
-      // corrupt.
+      // A corrupt body may cost much, so its project becomes distrusted: 14 bytes of brotli fill a
+      // window of 16 MiB before they turn out to be corrupt.
       if (claimed === undefined) distrust.bodies = DISTRUSTED_BODIES;
       this.fail('invalid', 'the compressed body is corrupt');
     }
