@@ -41,7 +41,7 @@ function parseTarget(text: string): SinkSetting {
 }
 
 /**
- * Parses `2026-01-02` or `2026-01-02T03`, in UTC.
+ * Parses a day or an hour, such as `2026-01-02` or `2026-01-02T03`, in UTC.
  * @returns the first moment of that day or hour, Unix milliseconds
  */
 function parseHour(text: string): number {
@@ -51,7 +51,7 @@ function parseHour(text: string): number {
 }
 
 /**
- * Parses the last day or hour, itself included.
+ * Parses the last day or hour that is included.
  * @returns the end of that day or hour, Unix milliseconds
  */
 const parseUntil = (text: string): number => parseHour(text) + (text.includes('T') ? HOUR_MS : DAY_MS);

@@ -49,7 +49,7 @@ export async function runProgram(program: Command, args: readonly string[]): Pro
 }
 
 function statusOf(error: unknown): number {
-  // Commander has already printed its message. After help and version it throws, too, with status
+  // Commander has already printed its message. It also throws after help and version, with status
   // 0.
   if (error instanceof CommanderError) return error.exitCode === 0 ? DONE : WRONG_USAGE;
   process.stderr.write(`sluice: ${harmless(reasonOf(error))}\n`);

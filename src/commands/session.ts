@@ -47,7 +47,7 @@ type RunningDev = z.infer<typeof devFileSchema>;
 /**
  * Reads the file that the `sluice dev` of this folder wrote.
  * @param data the `--data-dir` of that `sluice dev`
- * @returns undefined when its process does not run
+ * @returns undefined when that `sluice dev` does not run
  */
 export function findDev(folder: string, data = '.sluice'): RunningDev | undefined {
   try {
@@ -75,7 +75,7 @@ export const useDataDir = (folder: string | undefined): void => {
 
 /**
  * Reads the file of the `sluice dev` that runs on a data folder.
- * @throws UsageError when none runs on this folder
+ * @throws UsageError when no `sluice dev` runs on the folder
  */
 function devOn(folder: string): RunningDev {
   try {
@@ -114,8 +114,7 @@ export class Session {
     this.natsUrls = own.nats || !dev ? config.natsUrls : dev.natsUrl.split(',');
     this.publicUrl = isOwn('SLUICE_PUBLIC_URL') || !dev ? config.publicUrl : dev.url;
     this.isUrlGuessed = !dev && !isSet('SLUICE_PUBLIC_URL');
-    // A command tells its own errors as sentences. Log lines appear only if SLUICE_LOG_LEVEL is
-    // set.
+    // A command prints its errors as sentences. Log lines appear only if SLUICE_LOG_LEVEL is set.
     this.log = createLog(isSet('SLUICE_LOG_LEVEL') ? config.logLevel : 'silent', { process: 'command' });
     const { redisUrls, natsUrls, log } = this;
     const { natsCredsFile, redisPasswordFile, tlsCaFile } = config;

@@ -15,8 +15,8 @@ import { refusalText, type SeenItem, seenItems, seenJson, seenText } from './tai
 type Flags = { type?: SeenItem['type']; refused?: boolean; json?: boolean };
 
 /**
- * Decodes the entries of a frame. A frame that cannot be decoded has none here; the processor
- * reports it.
+ * Decodes the entries of a frame. A frame that cannot be decoded counts as empty here; the
+ * processor reports the fault.
  */
 function entriesOf(frame: Uint8Array): Entry[] {
   try {

@@ -39,7 +39,8 @@ export async function deleteProject(
   const { connections, store } = parts;
   if (keepUsage) return store.delete(idOrAlias, revision);
   const found = await store.get(idOrAlias).catch((error: unknown) => {
-    // Any other error means that the record exists but cannot be read: its project may be in use.
+    // Any other error means that the record exists but cannot be read. Its project may be in use,
+    // so nothing is deleted.
     if (!(error instanceof UnknownNameError)) throw error;
     if (revision !== undefined) throw new RevisionError(error.message);
     return deleteLeftover(parts, idOrAlias, error);
@@ -59,7 +60,8 @@ export async function deleteProject(
   });
   let isThereAgain = false;
   try {
-    // After this wait, requests that a worker accepted before it saw the deletion are counted.
+    // After this wait, requests that a worker accepted before it saw the deletion are counted, and
+    // the counts can be deleted.
     await sleep(REGISTRY_MS + ANSWER_MS_MAX);
     isThereAgain = await isThere(store, id);
     if (!isThereAgain) await deleteUsage(parts, redis, { id, windows: windowsOf(project) });
@@ -103,7 +105,7 @@ async function deleteLeftover(parts: DeletionParts, id: string, notFound: Unknow
   throw isFound ? new LeftoverDeleted(id) : notFound;
 }
 
-/** Tells that no project of this id was left, and that its remaining usage is now deleted. */
+/** Error that tells that only usage of this id was left, and that the usage is now deleted. */
 export class LeftoverDeleted extends Error {
   override name = 'LeftoverDeleted';
   readonly id: string;

@@ -52,7 +52,7 @@ export function faultOf(error: unknown): Fault {
   return FAULTS.find(([kind]) => error instanceof kind)?.[1] ?? 'bug';
 }
 
-/** Makes the sentence that tells the caller of an operation about its error. */
+/** Makes the sentence about an error, for the caller of an operation. */
 export const sentenceOf = (error: unknown): string =>
   isMissingBucket(error) ? NOT_SET_UP : `${reasonOf(error)}.`;
 

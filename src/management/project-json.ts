@@ -149,8 +149,8 @@ export function projectJson(project: Project, of: { publicUrl: string; now: numb
 type Recordable = Omit<Project, 'enabled'> & { enabled?: boolean | undefined };
 
 /**
- * Brings a record into one form, however it was written. Fields that mean the same as their absence
- * are left out.
+ * Brings a record into one form, however it was written. A field whose value means the same as its
+ * absence is left out.
  */
 function canonical(given: Recordable, now: number): Project {
   const { enabled, rateLimits = {}, tags = [], scrub = [], scrubKeys = [], fillIp, ...project } = given;
@@ -183,7 +183,7 @@ const KINDS: Readonly<Record<string, string>> = {
 };
 const UNITS: Readonly<Record<string, string>> = { string: ' characters', array: ' entries' };
 
-/** Describes the fault of a value in words of this program, where the schema itself does not. */
+/** Makes the message for a wrong value, where the schema has no message of its own. */
 export const inOurWords: z.core.$ZodErrorMap = (issue) => {
   if (issue.code === 'invalid_type')
     return issue.input === undefined

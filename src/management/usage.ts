@@ -17,7 +17,9 @@ export type Usage = {
 };
 export type UsageByHour = Usage & { hours: HourOfOutcomes[] };
 
-/** Projects that Redis is asked about at the same time. It must answer all within its time-out. */
+/**
+ * Projects that Redis is asked about at the same time. Redis must answer all within its time-out.
+ */
 const BATCH = 100;
 
 /**
@@ -26,7 +28,7 @@ const BATCH = 100;
 const percentOf = (current: number, quota: number): number =>
   quota === 0 ? 100 : Math.floor((100 * current) / quota);
 
-/** Parts that reading usage needs. */
+/** The connections and the checkpoints, from which usage is read. */
 export type UsageReader = { connections: Connections; checkpoints: CheckpointBucket };
 
 /**

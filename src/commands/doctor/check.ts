@@ -4,9 +4,9 @@ import { reasonOf } from '../../management/failure.ts';
 /** One finding of `sluice doctor`. */
 export type Finding = {
   state: 'ok' | 'warn' | 'fail';
-  /** The checked thing. */
+  /** Name of the checked thing. */
   what: string;
-  /** The state of the checked thing. */
+  /** State of the checked thing. */
   found: string;
   /** Advice how to fix it; absent when nothing is wrong. */
   fix?: string;
@@ -15,7 +15,7 @@ export type Finding = {
 export type Check = {
   what: string;
   found: string;
-  /** Whether the check fails. A text means yes, and is shown in place of `found`. */
+  /** Whether the check fails. A text means that it fails, and is shown in place of `found`. */
   fail?: string | boolean;
   warn?: string | boolean | undefined;
   fix?: string;

@@ -28,7 +28,7 @@ import {
   readNumber,
 } from './questions.ts';
 
-/** Open files that a worker needs. It keeps a socket and at most one spool file per request. */
+/** Number of open files that a worker needs: a socket and at most one spool file per request. */
 const FILES_MIN = 2 * REQUESTS_IN_FLIGHT_MAX;
 const FILES_FAIL = 4_096;
 const BACKLOG_MIN = 1_024;
@@ -218,7 +218,7 @@ export function redis(access: RedisServer, { clustered }: { clustered: boolean }
   });
 }
 
-/** Checks NATS as far as JetStream is not needed. */
+/** Checks NATS, without JetStream. */
 export function nats(connect: () => Promise<NatsLink>): Promise<Check[]> {
   const what = 'NATS';
   return asking({ what, fix: 'Start it with JetStream (-js), or set SLUICE_NATS_URL.' }, async () => {

@@ -44,8 +44,8 @@ function sinkChecks(sink: SinkSetting): Promise<Check[]> {
 }
 
 /**
- * Checks settings without which only ingest does not start. Faults in them are warnings, because
- * other programs do not need these settings.
+ * Checks the settings that only ingest needs. Faults in them are warnings, because other programs
+ * start without these settings.
  */
 function ingestSettings(): Check[] {
   try {

@@ -7,8 +7,8 @@ type Row = { project_id: string; event_id: string; item_index: number; copies: n
 
 const ITEM = 'project_id, event_id, item_index';
 /**
- * Makes the query that counts the copies of each item. Rows with the same row key are one copy:
- * ClickHouse has not merged all of them yet.
+ * Makes the query that counts the copies of each item. Rows with the same row key count as one
+ * copy, because ClickHouse may not have merged these rows yet.
  */
 const itemsOf = (table: TableName, element?: string): string => `
 SELECT ${ITEM}, uniqExact(row_key) AS copies FROM $db.${table}
@@ -29,7 +29,7 @@ const STORED = [
   elementsOf('logs', 'log_index'),
   elementsOf('spans', 'span_index'),
 ];
-/** Allowance for the difference between two clocks, which is smaller. */
+/** Largest difference between two clocks that is allowed for. */
 const CLOCKS_MS = 300_000;
 
 /** @throws SinkSettingError */

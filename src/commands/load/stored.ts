@@ -5,7 +5,8 @@ import { SinkSettingError } from '../../sink/unavailable.ts';
 import { UsageError } from '../session.ts';
 
 /**
- * Loads the reader of one kind of sink. The others are not loaded, so that the command starts fast.
+ * Loads the reader of the wanted kind of sink. Other readers are not loaded, so the command starts
+ * fast.
  */
 async function readerOf(sink: SinkSetting): Promise<StoredReader> {
   switch (sink.kind) {

@@ -16,9 +16,9 @@ export type Changes = {
 };
 
 /**
- * Returns a field's value as it is printed. A record has no `enabled` while it is enabled, so the
- * value is filled in. The printed changes reach the logs of build servers, so keys are shown as
- * fingerprints.
+ * Returns a field's value as it is printed. The record of an enabled project has no field
+ * `enabled`, so the value is filled in. The printed changes reach the logs of build servers, so
+ * keys are shown as fingerprints.
  */
 const fieldOf = (record: Project, field: keyof Project): unknown => {
   if (field === 'enabled') return record.enabled !== false;

@@ -50,7 +50,9 @@ type Reconciliation = {
   complete: boolean;
   /** Dead letters without a project may hold requests that the tally lacks. */
   unread?: true;
-  /** A project of this id was deleted this month: the tally has the requests of both. */
+  /**
+   * A project of this id was deleted this month: the tally also has the deleted project's requests.
+   */
   deleted?: true;
   /** The project moved between cells this month: the tally lacks what the other cell stored. */
   moved?: true;
@@ -157,8 +159,8 @@ async function reconcile(session: Session, idOrAlias: string, waitMs: number): P
   await sleep(ANSWER_MS_MAX);
   const processed = await untilProcessed(link, session.config.streamShards, waitMs);
   const { count: ofId } = await orCommandError(reader.ofProject(id, month));
-  // This may be more than the tally has of the deleted project: it includes requests that were
-  // counted and could not be queued.
+  // `ofDeleted` may be more than the tally has of the deleted project, because it includes requests
+  // that were counted and could not be queued.
   const ofDeleted = await checkpoints.readDeleted(id, month);
   const tally = Math.max(0, ofId - ofDeleted);
   const now = await readCounter(session, checkpoints, id);

@@ -8,8 +8,8 @@
  * A browser is such a program, and it runs scripts of foreign sites. A foreign site can point its
  * own domain name at this address: the browser then sends that name as Host. A script of a foreign
  * site can also send a request here: the browser then sends that site as Origin. Both requests are
- * refused, even with a token, because such a site may ask its reader for the token. A Host that is
- * an IP address is allowed: a foreign site cannot point an address elsewhere.
+ * refused, even with a token, because such a site may ask its reader for the token. With a token, a
+ * Host that is an IP address is allowed, because an address cannot be such a domain name.
  */
 import type { IncomingMessage } from 'node:http';
 import { isIP } from 'node:net';

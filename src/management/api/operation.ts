@@ -37,7 +37,8 @@ export function operation<Query, Body = undefined>(
 /**
  * Reads the revision in an If-Match header.
  * @returns undefined for `*` and without the header
- * @throws ProblemError when the header is not a strong tag of this API, since no record matches it
+ * @throws ProblemError when the header is not a strong tag of this API, because such a tag matches
+ * no record
  */
 export function revisionOf(ifMatch: string | undefined): number | undefined {
   if (ifMatch === undefined || ifMatch.trim() === '*') return undefined;

@@ -29,7 +29,9 @@ export type FiledDeadLetter = DeadLetterFacts & {
   /** Subject of the manifest. The subjects of the parts begin with it. */
   filedUnder: string;
   parts: number;
-  /** Number of bytes that a replay needs, the first ones of all `bytes`. */
+  /**
+   * Length of the body, in bytes. The body comes first in the dead letter, and only it is replayed.
+   */
   bodyBytes: number;
   bytes: number;
   /** Hash of all bytes, in hex. Dead letters of earlier builds have none. */
@@ -43,7 +45,8 @@ export type FiledDeadLetter = DeadLetterFacts & {
 
 /**
  * Subject filters for manifests. The first matches manifests of earlier builds, whose subjects do
- * not name the project. The second matches present manifests, and also parts of earlier builds.
+ * not name the project. The second matches present manifests, and also parts of earlier builds,
+ * which `list` skips.
  */
 const MANIFESTS = [`${DEAD_LETTERS_SUBJECT}.*`, `${DEAD_LETTERS_SUBJECT}.*.*`] as const;
 
@@ -54,7 +57,7 @@ export type LetterFilter = {
   project?: string | undefined;
   /** Text that the reason contains. */
   reason?: string | undefined;
-  /** Earliest time of filing, RFC 3339. `before` is the end of the time, itself excluded. */
+  /** Times of filing, RFC 3339: at `since` or later, and earlier than `before`. */
   since?: string | undefined;
   before?: string | undefined;
 };
@@ -139,12 +142,12 @@ export class DeadLetterBox {
   }
 
   /**
-   * Removes a dead letter as it was read. If the processor has filed another dead letter under the
-   * same id since, that one stays.
+   * Removes a dead letter as it was read. If the processor has since filed another dead letter
+   * under the same id, the new dead letter stays.
    *
-   * The manifest is removed by its sequence: a removal by subject is six times slower, because the
-   * broker then searches all subjects of the stream. Callers must not purge the stream up to a
-   * sequence either: that would also remove parts of a dead letter that is still being filed.
+   * The manifest is removed by its sequence. A removal by subject would be six times slower,
+   * because the broker then searches all subjects of the stream. A purge of all messages up to a
+   * sequence would also remove parts of a dead letter that is still being filed.
    */
   async purge({ filedUnder, sequence, parts }: FiledDeadLetter): Promise<void> {
     const filter = `${filedUnder}.*`;

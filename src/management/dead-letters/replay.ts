@@ -101,8 +101,8 @@ export class Replay {
   }
 
   /**
-   * Waits until the processor is done with a frame. The frame then leaves its stream; any dead
-   * letter of the frame was filed before.
+   * Waits at most `waitMs` until the processor is done with a frame. A frame that is done leaves
+   * its stream. If the processor filed a dead letter, it did so before.
    */
   async #became(
     { stream, seq }: { stream: string; seq: number },
