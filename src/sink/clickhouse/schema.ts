@@ -70,7 +70,9 @@ const filledByProcessor = (table: TypedTable): string[] => {
 /**
  * Statements that lead from one version to the next; `$db` stands for the database. The first
  * version creates the tables as they are now. The other versions update tables that an earlier
- * program created. Never edit a released version: add another.
+ * program created. Never edit a released version: add another. One exception: the third version
+ * changes all tables and columns that COLUMNS names today, so one that a later version adds must
+ * also be added at the head of the third (IF NOT EXISTS).
  */
 export const MIGRATIONS: readonly (readonly string[])[] = [
   [
