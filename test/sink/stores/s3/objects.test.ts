@@ -156,7 +156,8 @@ it('an hour that another process left is closed by the next one', async () => {
 });
 
 it('ClickHouse reads the objects, each row once', async () => {
-  const rows = [row(1, RECEIVED_AT), row(2, RECEIVED_AT)];
+  const logs = Buffer.from('{"items":[{"level":"info"},{"level":"warn"},{"level":"info"}]}');
+  const rows = [1, 2].map((n) => ({ ...row(n, RECEIVED_AT), json: logs }));
   await write(await open('READ'), 'frame', rows);
   // Another grouping of the same rows: an object more, and each row twice.
   await write(await open('READ'), 'frame', rows.slice(0, 1));
@@ -169,7 +170,10 @@ it('ClickHouse reads the objects, each row once', async () => {
         `${server.endpoint}/archive/sluice/READ`,
       )
       .replace("'KEY', 'SECRET'", "'test', 'secret'");
-    expect(await clickhouse.query(here)).toMatchObject([{ level: 'info', times: 2 }]);
+    expect(await clickhouse.query(here)).toMatchObject([
+      { level: 'info', times: 4 },
+      { level: 'warn', times: 2 },
+    ]);
   } finally {
     await clickhouse.close();
   }
