@@ -26,15 +26,13 @@ const CLIENTS = ['test/clients/matrix.test.ts', 'test/system/{privacy,sdk-browse
 const REFUSALS = 'test/clients/refusals.test.ts';
 
 /**
- * Want PostgreSQL or stores that take half a gigabyte; and `sluice load`, which reads stores back: `npm run test:sinks` installs the
- * stores and runs these; `npm test` leaves them out.
+ * Want PostgreSQL or stores that take half a gigabyte: `npm run test:sinks` installs the stores and runs these; `npm test` leaves them
+ * out.
  */
-const STORES = [
-  'test/sink/{stores,postgres}/**/*.test.ts',
-  'test/sink/sink-health.test.ts',
-  'test/bench/load*.test.ts',
-  'test/system/load.test.ts',
-];
+const STORES = ['test/sink/{stores,postgres}/**/*.test.ts', 'test/sink/sink-health.test.ts'];
+
+/** `sluice load`, which reads stores back, and whose figures a neighbour would change: `npm run test:sinks` runs these after those. */
+const LOAD = ['test/bench/load*.test.ts', 'test/system/load.test.ts'];
 
 /**
  * About deploy/ itself, on the versions and the programs that it names; clusters of NATS and Redis, which take minutes to lose a node; and
@@ -144,6 +142,7 @@ export default defineConfig({
             REFUSALS,
             ...CLIENTS,
             ...STORES,
+            ...LOAD,
             ...DEPLOYED_ALONE,
             ...LONG_ALONE,
             CLUSTER,
@@ -194,6 +193,16 @@ export default defineConfig({
           globalSetup: ['test/support/sinks/tools.ts'],
           maxWorkers: 3,
           sequence: { groupOrder: 4 },
+        },
+      },
+      {
+        test: {
+          ...shared,
+          name: 'load',
+          include: LOAD,
+          globalSetup: ['test/support/sinks/tools.ts'],
+          maxWorkers: 1,
+          sequence: { groupOrder: 7 },
         },
       },
       {

@@ -119,7 +119,7 @@ export class StreamWatch {
     const answering = new Map(this.#answering.map((info) => [info.config.name, info]));
     const known = [...this.#known.values()];
     const leaders = this.#answering.flatMap(({ cluster, config }): Sample[] =>
-      cluster?.leader ? [[{ stream: config.name, server: cluster.leader }, 1]] : [],
+      cluster?.name && cluster.leader ? [[{ stream: config.name, server: cluster.leader }, 1]] : [],
     );
     return [
       gauge('sluice_jetstream_available', 'Whether JetStream answers this process', [

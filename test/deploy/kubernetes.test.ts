@@ -362,7 +362,9 @@ describe.each(kustomize ? [{ kustomize }] : [])('the load test', ({ kustomize: c
     const [name, ...args] = container?.args ?? [];
     expect([name, container?.image]).toEqual(['load', 'sluice:local']);
     const { load, thresholds, output } = parseLoadCommand(
-      args.map((arg) => arg.replace('$(DSN)', 'http://key@ingest.sluice.svc:8080/42')),
+      args.map((arg) =>
+        arg.replace('$(DSN)', 'http://key@ingest.sluice.svc:8080/42').replace('$(JOB_COMPLETION_INDEX)', '0'),
+      ),
     );
     expect(load.targets).toEqual([expect.objectContaining({ id: '42', key: 'key' })]);
     expect(load.segments?.length).toBeGreaterThan(1);

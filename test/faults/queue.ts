@@ -5,15 +5,15 @@ import type { NatsLink } from '../../src/stream/nats.ts';
 
 export const DRAIN_MS_MAX = 90_000;
 const LOOK_MS = 100;
+const PATIENCE_MS = 60_000;
 
 /** A server that has just been under load, or a cluster that chooses a leader, may take longer than one request waits. */
 export async function patiently<T>(ask: () => Promise<T>): Promise<T> {
-  for (let left = 20; ; left--)
+  for (const end = performance.now() + PATIENCE_MS; ; await pause(250))
     try {
       return await ask();
     } catch (error) {
-      if (left === 0) throw error;
-      await pause(250);
+      if (performance.now() > end) throw error;
     }
 }
 
