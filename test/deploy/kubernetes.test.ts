@@ -363,7 +363,10 @@ describe.each(kustomize ? [{ kustomize }] : [])('the load test', ({ kustomize: c
     expect([name, container?.image]).toEqual(['load', 'sluice:local']);
     const { load, thresholds, output } = parseLoadCommand(
       args.map((arg) =>
-        arg.replace('$(DSN)', 'http://key@ingest.sluice.svc:8080/42').replace('$(JOB_COMPLETION_INDEX)', '0'),
+        arg
+          .replace('$(DSN)', 'http://key@ingest.sluice.svc:8080/42')
+          .replace('$(JOB_COMPLETION_INDEX)', '0')
+          .replace('$(START_AT)', '2026-01-31T12:00:00Z'),
       ),
     );
     expect(load.targets).toEqual([expect.objectContaining({ id: '42', key: 'key' })]);
