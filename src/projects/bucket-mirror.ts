@@ -301,8 +301,8 @@ type MirrorState =
    */
   | 'opening'
   /**
-   * The watch brings the missing entries: all of them without a position, else the changes since
-   * it.
+   * The watch brings the missing entries. If the copy has no valid position yet, these are all
+   * entries; otherwise they are the changes since that position.
    */
   | 'reading'
   /** Nothing is missing. The watch brings changes, and the server is asked once a second. */

@@ -169,11 +169,14 @@ export class GoneFrames {
 /**
  * Acknowledges messages that the consumer waits for and the stream no longer has.
  *
- * nats-server 2.9.10 delivers such messages again and again, one each time that something wakes the
- * consumer, and delivers no other message meanwhile. Those before the stream's first message it
- * forgets after a while, but leaves the floor where it was. It also leaves the floor where it was
- * when a message is acknowledged that was delivered twice. So the message right beyond the floor is
- * acknowledged once more at the end, when the server no longer waits for it.
+ * nats-server 2.9.10 delivers one such message again each time that something wakes the consumer,
+ * and delivers no other message meanwhile.
+ *
+ * A consumer's floor (`ack_floor`) is the message up to which all messages are acknowledged. The
+ * server leaves the floor behind in two cases: when it forgets missing messages before the stream's
+ * first message, and when a message is acknowledged that was delivered twice. So the message right
+ * beyond the floor is acknowledged once more at the end, when the server no longer waits for that
+ * message. This moves the floor.
  *
  * This is done only with one replica: a replica that lags behind may not know a message yet.
  * @returns how many sequences were acknowledged; the consumer may have waited for few of them or

@@ -42,8 +42,8 @@ import type { Privacy } from './frame.ts';
 import type { NatsLink } from './nats.ts';
 
 /**
- * Subject on which processors name projects. It is a plain subject without a stream: if a message
- * is lost, another follows.
+ * Subject on which processors tell workers which project makes the processors late. It is a plain
+ * subject without a stream: a lost message is followed by another.
  */
 export const HEAVY_SUBJECT = 'sluice.heavy';
 

@@ -29,7 +29,10 @@ const STORED = [
   elementsOf('logs', 'log_index'),
   elementsOf('spans', 'span_index'),
 ];
-/** Largest difference between two clocks that is allowed for. */
+/**
+ * Largest difference that is allowed for between this machine's clock and Redis's clock, by which
+ * sluice names the month of a count.
+ */
 const CLOCKS_MS = 300_000;
 
 /** @throws SinkSettingError */

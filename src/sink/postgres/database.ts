@@ -46,8 +46,9 @@ function withoutRows(error: ServerFault): ServerFault {
 }
 
 /**
- * Turns an error into an UnavailableError, which may pass. A TypeError or RangeError is a bug of
- * ours and stays as it is; an error about the data becomes a RefusedError.
+ * Turns an error into the one to throw. A TypeError or RangeError is a bug of ours and stays as it
+ * is. An error about the data becomes a RefusedError. Any other error becomes an UnavailableError,
+ * because its cause may go away by itself.
  */
 function asOutage(error: unknown): unknown {
   if (error instanceof TypeError || error instanceof RangeError || error instanceof UnavailableError)

@@ -63,8 +63,8 @@ const ZSTD_OPTIONS = { params: { [zstd.constants.ZSTD_d_windowLogMax]: Math.log2
 const STREAM_CHUNK_BYTES = 24 * 1024;
 
 /**
- * First bytes of a body that tell which form of `deflate` it has: zlib's wrapping, which the word
- * means (RFC 9110 section 8.4.1.2), or the bare stream, which some clients send.
+ * Number of bytes at the start of a `deflate` body that tell its form. RFC 9110 section 8.4.1.2
+ * defines `deflate` as a stream in zlib's wrapping, but some clients send the bare stream.
  */
 export const DEFLATE_SNIFF_BYTES = 2;
 function isZlibWrapped(begin: Uint8Array): boolean {
