@@ -4,7 +4,8 @@
  */
 import { type Command, CommanderError } from 'commander';
 import { ConfigError } from '../config.ts';
-import { InvalidError, reasonOf } from '../management/failure.ts';
+import { InvalidError } from '../management/failure.ts';
+import { reasonOf } from '../management/operation-error.ts';
 import { harmless } from './print.ts';
 import { UsageError, useDataDir } from './session.ts';
 

@@ -2,7 +2,8 @@
 import type { RecordedChange } from '../projects/audit-change.ts';
 import type { FiledDeadLetter, LetterPage, SequencePage } from './dead-letters/box.ts';
 import type { Replayed } from './dead-letters/replay.ts';
-import { type FailureKind, type FieldProblem, InvalidError, OperationError, reasonOf } from './failure.ts';
+import { type FieldProblem, InvalidError } from './failure.ts';
+import { type FailureKind, OperationError, reasonOf } from './operation-error.ts';
 import type {
   DeadLetterDetail,
   DeletedProject,

@@ -18,7 +18,7 @@ import { CheckpointBucket } from '../projects/usage/checkpoint-bucket.ts';
 import { removeMoves } from '../projects/usage/moves.ts';
 import { removeOutcomes } from '../projects/usage/outcome-day.ts';
 import type { Connections } from './connections.ts';
-import { OperationError, reasonOf } from './failure.ts';
+import { OperationError, reasonOf } from './operation-error.ts';
 
 /** Time after which every connected worker has seen a change of the registry. */
 const REGISTRY_MS = 1_000;

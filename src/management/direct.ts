@@ -25,7 +25,7 @@ import {
 } from './dead-letters/box.ts';
 import { Replay, type Replayed } from './dead-letters/replay.ts';
 import { deleteProject, LeftoverDeleted } from './delete-project.ts';
-import { OperationError } from './failure.ts';
+import { OperationError } from './operation-error.ts';
 import type {
   DeadLetterDetail,
   DeletedProject,

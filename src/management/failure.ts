@@ -4,8 +4,6 @@ import { isMissingBucket } from '../projects/bucket.ts';
 import { ConflictError, RegistryError, RevisionError, UnknownNameError } from '../projects/names.ts';
 import { denialIn, type FailureKind, OperationError, reasonOf } from './operation-error.ts';
 
-export { type FailureKind, OperationError, reasonOf } from './operation-error.ts';
-
 /**
  * Fault in one field of a request. `field` is empty when the fault concerns the request as a whole.
  */

@@ -21,7 +21,7 @@ import { cellName, noteMove, readMoves } from '../projects/usage/moves.ts';
 import { copyOutcomes } from '../projects/usage/outcome-day.ts';
 import type { NatsLink } from '../stream/nats.ts';
 import type { Connections } from './connections.ts';
-import { OperationError } from './failure.ts';
+import { OperationError } from './operation-error.ts';
 
 type Cell = {
   link: NatsLink;

@@ -4,7 +4,7 @@ import type { Project } from '../projects/project.ts';
 import type { CheckpointBucket } from '../projects/usage/checkpoint-bucket.ts';
 import { type HourOfOutcomes, readOutcomes } from '../projects/usage/outcome-day.ts';
 import type { Connections } from './connections.ts';
-import { OperationError, reasonOf } from './failure.ts';
+import { OperationError, reasonOf } from './operation-error.ts';
 
 /** Usage of a project in a month. `month` is `YYYY-MM`; `percent` is absent without a quota. */
 export type Usage = {

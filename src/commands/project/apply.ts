@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises';
 import { text } from 'node:stream/consumers';
 import { Command } from 'commander';
 import { systemClock } from '../../lib/clock.ts';
-import { reasonOf } from '../../management/failure.ts';
+import { reasonOf } from '../../management/operation-error.ts';
 import type { Operations } from '../../management/operations.ts';
 import { type ProjectJson, recordOf } from '../../management/project-json.ts';
 import { withoutKeys } from '../../projects/audit-change.ts';

@@ -18,7 +18,7 @@ import {
 } from '../../stream/dead-letter-format.ts';
 import type { NatsLink } from '../../stream/nats.ts';
 import { DEAD_LETTERS_STREAM, DEAD_LETTERS_SUBJECT } from '../../stream/topology.ts';
-import { OperationError } from '../failure.ts';
+import { OperationError } from '../operation-error.ts';
 
 export type FiledDeadLetter = DeadLetterFacts & {
   id: string;

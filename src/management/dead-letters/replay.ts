@@ -27,7 +27,7 @@ import { isLost, readParts, sourceOf, splitEntry, writeParts } from '../../strea
 import { Sender } from '../../stream/publish/sender.ts';
 import { recordHeaders } from '../../stream/record-size.ts';
 import { DEAD_LETTERS_STREAM, subjectAmong } from '../../stream/topology.ts';
-import { OperationError, reasonOf } from '../failure.ts';
+import { OperationError, reasonOf } from '../operation-error.ts';
 import type { DeadLetterBox, FiledDeadLetter } from './box.ts';
 
 /** Pause between two looks whether a frame has left its stream. */
