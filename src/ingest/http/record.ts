@@ -43,7 +43,7 @@ type RecordParts = {
    * Statistics of ingest/usage/: when each key was last used, and each project's outcomes by hour.
    */
   keyUse: { note(access: Access): void };
-  ledger: { note(project: ProjectState, outcome: Outcome, reason?: string, keyId?: string): void };
+  ledger: { note(project: ProjectState, outcome: Outcome, reason?: string, key?: string): void };
   /** Shows refusals to `sluice tail --refused`. */
   tail: Pick<TailFeed, 'isWatched' | 'show'>;
   /** The log of requests in development; undefined in production. */
@@ -72,14 +72,13 @@ export class RequestRecord {
     const { clock, metrics, pageFigures, keyUse, ledger, requestLog, tail } = this.#parts;
     const { exchange, access, counted, reason, refused } = finished;
     const project = access?.project ?? refused?.project;
-    const keyOf = refused && keyId(refused.key);
     const seconds = (clock.monotonic() - exchange.startedAt) / 1000;
     metrics.outcomes[endpoint][outcome]++;
     metrics.duration.observe(seconds);
     metrics.bytes += exchange.bytesRead;
     if (access) keyUse.note(access);
     if (project) {
-      ledger.note(project, outcome, reason, keyOf);
+      ledger.note(project, outcome, reason, refused?.key);
       pageFigures.note(project, outcome, counted);
       if (reason !== undefined) metrics.noteReason(outcome, reason);
       if (outcome !== 'accepted' && tail.isWatched) this.#show(outcome, finished);
@@ -87,7 +86,7 @@ export class RequestRecord {
     requestLog?.note({
       endpoint,
       outcome,
-      reason: keyOf === undefined ? reason : `${reason}, key ${keyOf}`,
+      reason: refused ? `${reason}, key ${keyId(refused.key)}` : reason,
       projectId: project?.id,
       bytes: exchange.bytesRead,
       ms: seconds * 1000,

@@ -3,6 +3,7 @@ import type { Log } from '../../lib/log.ts';
 import { Slot } from '../../lib/slots.ts';
 import { LEDGER_FLUSH_MS, LEDGER_WRITES_PER_FLUSH_MAX } from '../../limits.ts';
 import { isConflict } from '../../projects/bucket.ts';
+import { keyId } from '../../projects/project.ts';
 import type { ProjectState } from '../../projects/project-state.ts';
 import {
   addCount,
@@ -10,6 +11,7 @@ import {
   countName,
   type DayOfOutcomes,
   ledgerKey,
+  NAMES_MAX,
   parseDay,
 } from '../../projects/usage/outcome-day.ts';
 import { changeRecord } from '../../projects/usage/records.ts';
@@ -25,12 +27,31 @@ type Fresh = {
   isListed: boolean;
   accepted: number;
   others: Record<string, number> | undefined;
+  /**
+   * Name of the count of each refused key, by reason and key. An id is a hash: a flood of refused
+   * requests must not compute one for each request.
+   */
+  keyNames: Map<string, string> | undefined;
   unwritten: number;
 };
 const FRESH = new Slot<Fresh>(
-  () => ({ isListed: false, accepted: 0, others: undefined, unwritten: 0 }),
+  () => ({ isListed: false, accepted: 0, others: undefined, keyNames: undefined, unwritten: 0 }),
   ({ isListed, unwritten }) => isListed || unwritten > 0,
 );
+
+/** Name of a request's count. Beyond NAMES_MAX keys of a project, further keys are not named. */
+function nameOf(fresh: Fresh, outcome: string, reason: string | undefined, key: string | undefined): string {
+  if (reason === undefined) return outcome;
+  if (key === undefined) return countName(outcome, reason);
+  fresh.keyNames ??= new Map();
+  const reasonAndKey = `${reason} ${key}`;
+  const known = fresh.keyNames.get(reasonAndKey);
+  if (known !== undefined) return known;
+  if (fresh.keyNames.size >= NAMES_MAX) return countName(outcome, reason);
+  const name = countName(outcome, reason, keyId(key));
+  fresh.keyNames.set(reasonAndKey, name);
+  return name;
+}
 
 type PendingDay = { project: ProjectState; day: DayOfOutcomes };
 type LedgerOptions = { link: NatsLink; log: Log; clock?: Clock };
@@ -68,7 +89,8 @@ export class OutcomeLedger {
     this.#timer.unref();
   }
 
-  note(project: ProjectState, outcome: string, reason?: string, keyId?: string): void {
+  /** @param key the key that was refused, if the reason lies in the key */
+  note(project: ProjectState, outcome: string, reason?: string, key?: string): void {
     if (project.isDeleted) return;
     const fresh = FRESH.of(project);
     if (!fresh.isListed) {
@@ -78,7 +100,7 @@ export class OutcomeLedger {
     if (outcome === 'accepted') fresh.accepted++;
     else {
       fresh.others ??= {};
-      addCount(fresh.others, reason === undefined ? outcome : countName(outcome, reason, keyId), 1);
+      addCount(fresh.others, nameOf(fresh, outcome, reason, key), 1);
     }
   }
 
@@ -119,6 +141,7 @@ export class OutcomeLedger {
       this.#pending.set(key, { project, day });
       fresh.accepted = 0;
       fresh.others = undefined;
+      fresh.keyNames = undefined;
     }
     this.#fresh = [];
   }

@@ -19,11 +19,14 @@ const SEPARATOR = '|';
  * Names that an hour may have before new names lose their key. Without this bound, anybody could
  * add names by trying keys.
  */
-const NAMES_MAX = 100;
+export const NAMES_MAX = 100;
 
-/** Name of a count: `outcome`, `outcome|reason` or `outcome|reason|keyId`. */
-export const countName = (outcome: string, reason?: string, keyId?: string): string =>
-  [outcome, reason, keyId].filter((part) => part !== undefined).join(SEPARATOR);
+/**
+ * Name of a count with a reason: `outcome|reason` or `outcome|reason|keyId`. A count without a
+ * reason is named by its outcome.
+ */
+export const countName = (outcome: string, reason: string, keyId?: string): string =>
+  outcome + SEPARATOR + reason + (keyId === undefined ? '' : SEPARATOR + keyId);
 
 export function addCount(into: Record<string, number>, name: string, requests: number): void {
   const isOneTooMany = into[name] === undefined && Object.keys(into).length >= NAMES_MAX;
