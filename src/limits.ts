@@ -30,6 +30,13 @@ export const ITEMS_MAX = 1_000;
  * spooled.
  */
 export const ITEM_HEADERS_BYTES_MAX = 256 * KIB;
+/** Most brackets that may be open in a body that is JSON. No SDK nests a tenth of it. */
+export const JSON_DEPTH_MAX = 512;
+/**
+ * Bytes of a body of reports by browsers, as sent and after decompression. Anybody who sees a page
+ * may send such reports with its key.
+ */
+export const REPORTS_BYTES_MAX = 64 * KIB;
 /**
  * Payload bytes up to which an envelope stays in memory; a larger one is spooled to an unlinked
  * file.

@@ -17,7 +17,11 @@ export type Malformed =
   | 'a payload is followed by another byte than a newline'
   | 'the body ends inside a payload'
   | 'the envelope has too many items'
-  | 'the item headers are too long together';
+  | 'the item headers are too long together'
+  | 'the body is no JSON object'
+  | 'the body is neither a JSON object nor a list of them'
+  | 'the body has too many reports'
+  | 'the body is nested too deeply';
 
 export type EnvelopeHeader = {
   /** 32 lower-case hex digits; undefined when the header has no id, or only zeros. */
@@ -37,6 +41,14 @@ export type ItemHeader = {
 const EVENT_ID = /^[0-9a-f]{32}$/i;
 const NIL_EVENT_ID = '0'.repeat(32);
 const DASHED_EVENT_ID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
+
+/** The id in 32 lower-case hex digits; '' when it is only zeros; undefined when it is no id. */
+export function readEventId(text: unknown): string | undefined {
+  if (typeof text !== 'string' || !(EVENT_ID.test(text) || DASHED_EVENT_ID.test(text))) return undefined;
+  const id = text.replaceAll('-', '').toLowerCase();
+  return id === NIL_EVENT_ID ? '' : id;
+}
+
 /** Decoder that keeps a byte order mark. The mark is no JSON, so a line with one is refused. */
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
@@ -80,10 +92,9 @@ export function parseEnvelopeHeader(line: Uint8Array): EnvelopeHeader | Malforme
   const header: EnvelopeHeader = {};
   const eventId = own(object, 'event_id');
   if (eventId !== undefined && eventId !== null) {
-    if (typeof eventId !== 'string' || !(EVENT_ID.test(eventId) || DASHED_EVENT_ID.test(eventId)))
-      return 'the event_id is neither 32 hex digits nor a dashed UUID';
-    const id = eventId.replaceAll('-', '').toLowerCase();
-    if (id !== NIL_EVENT_ID) header.eventId = id;
+    const id = readEventId(eventId);
+    if (id === undefined) return 'the event_id is neither 32 hex digits nor a dashed UUID';
+    if (id !== '') header.eventId = id;
   }
   const sentAt = own(object, 'sent_at');
   if (typeof sentAt === 'string') header.sentAt = sentAt;

@@ -49,11 +49,13 @@ import { ByteQueue, ownCopy } from './byte-queue.ts';
 import { Collector, type HeldEnvelope, type HeldItem, type SkippedItems } from './collector.ts';
 import type { Malformed } from './header.ts';
 import {
+  Base64Decoder,
   type Compression,
   claimedBytes,
   type Encoding,
   expectedBytes,
   inflateSync,
+  isBase64Begin,
   parseEncoding,
 } from './inflate/inflate.ts';
 import { Inflater } from './inflate/inflater.ts';
@@ -65,7 +67,7 @@ import type { PacedUpload } from './upload-pacer.ts';
 export { type HeldEnvelope, type HeldItem, type SkippedItems, type Spool, UploadBudget };
 
 export type UploadFailure = {
-  kind: 'invalid' | 'too_large' | 'overloaded';
+  kind: 'invalid' | 'too_large' | 'unsupported' | 'overloaded';
   /** The reason: a short sentence of a closed set, which the client is told. */
   detail: string;
 };
@@ -76,6 +78,10 @@ export type UploadOptions = {
   /** Raw Content-Encoding, '' when absent. */
   encoding: string;
   newReader: NewItemReader;
+  /** Whether a body without an encoding may be base64 of a stream in zlib's wrapping. */
+  mayBeBase64?: boolean | undefined;
+  /** Most bytes of the body, as sent and inflated, where the settings allow more. */
+  bytesMax?: number | undefined;
   budget: UploadBudget;
   /** The project that the upload belongs to. */
   project: Slotted;
@@ -111,7 +117,11 @@ const PAUSED_BY = { spool: 1, inflater: 2, pacer: 4 } as const;
 
 export class Upload {
   readonly #options: UploadOptions;
-  readonly #encoding: Encoding | undefined;
+  #encoding: Encoding | undefined;
+  /** Set once a body has begun as base64. */
+  #base64: Base64Decoder | undefined;
+  readonly #bodyBytesMax: number;
+  readonly #inflatedBytesMax: number;
   readonly #holding: Holding;
   readonly #collector: Collector;
   readonly #reader: ItemReader;
@@ -150,7 +160,10 @@ export class Upload {
       onOverload: (detail) => this.fail('overloaded', detail),
       onBehind: (behind) => this.#onSpoolBehind(behind),
     });
-    const { storedTypes } = options.budget;
+    const { storedTypes, maxBodyBytes, maxDecompressedBytes } = options.budget;
+    const bytesMax = options.bytesMax ?? Number.POSITIVE_INFINITY;
+    this.#bodyBytesMax = Math.min(maxBodyBytes, bytesMax);
+    this.#inflatedBytesMax = Math.min(maxDecompressedBytes, bytesMax);
     this.#reader = options.newReader(this.#collector, storedTypes, (bytes) => this.#hold(bytes));
   }
 
@@ -163,11 +176,12 @@ export class Upload {
   feed(chunk: Uint8Array, isWhole = false): void {
     if (this.#state !== 'arriving' || chunk.length === 0) return;
     this.#transmitted += chunk.length;
-    if (this.#transmitted > this.#options.budget.maxBodyBytes)
-      return this.fail('too_large', `the body exceeds ${this.#options.budget.maxBodyBytes} bytes`);
+    if (this.#transmitted > this.#bodyBytesMax)
+      return this.fail('too_large', `the body exceeds ${this.#bodyBytesMax} bytes`);
+    if (this.#transmitted === chunk.length) this.#startBase64(chunk);
     const encoding = this.#knownEncoding();
     if (encoding === undefined) return;
-    if (encoding !== 'none') this.#feedCompressed(encoding, chunk, isWhole);
+    if (encoding !== 'none') this.#feedCompressed(encoding, this.#base64?.decode(chunk) ?? chunk, isWhole);
     else if (this.#collector.spooling) this.#parse(chunk);
     else this.#parse(isWhole ? Buffer.from(chunk) : ownCopy(chunk));
   }
@@ -180,6 +194,7 @@ export class Upload {
     if (this.#collector.spooling) this.#onSpooled();
     const encoding = this.#knownEncoding();
     if (encoding === undefined) return;
+    if (this.#base64 && encoding !== 'none') this.#feedCompressed(encoding, this.#base64.end(), false);
     if (this.#inflater) this.#inflater.end();
     else if (this.#kept && encoding !== 'none') this.#inflateKept(encoding, this.#kept.bytes);
     else this.#finish();
@@ -235,7 +250,14 @@ export class Upload {
 
   // ---- compressed bodies ----
 
+  #startBase64(begin: Uint8Array): void {
+    if (!this.#options.mayBeBase64 || this.#encoding !== 'none' || !isBase64Begin(begin)) return;
+    this.#base64 = new Base64Decoder();
+    this.#encoding = 'deflate';
+  }
+
   #feedCompressed(encoding: Compression, chunk: Uint8Array, isWhole: boolean): void {
+    if (chunk.length === 0) return; // a chunk of base64 may hold no whole group
     if (this.#inflater) return this.#inflater.feed(chunk);
     if (this.#transmitted <= this.#options.budget.inflaterQueueBytesMax) return this.#keep(chunk, isWhole);
     const inflater = this.#startInflater(encoding);
@@ -290,10 +312,10 @@ export class Upload {
    * @param bytes the body's {@link expectedBytes}
    */
   #inflateInTurn(encoding: Compression, bytes: number): void {
-    const { inflationQueue, maxDecompressedBytes } = this.#options.budget;
+    const { inflationQueue } = this.#options.budget;
     this.#queued = {
       project: this.#holding.project,
-      bytes: Math.min(bytes, maxDecompressedBytes),
+      bytes: Math.min(bytes, this.#inflatedBytesMax),
       swells: this.#swells(bytes),
       inflated: () => this.#inflatedBytes,
       start: () => {
@@ -342,11 +364,8 @@ export class Upload {
   #parse(bytes: Uint8Array): void {
     if (!this.#isUndecided) return;
     this.#inflatedBytes += bytes.length;
-    if (this.#inflatedBytes > this.#options.budget.maxDecompressedBytes)
-      return this.fail(
-        'too_large',
-        `the body inflates to over ${this.#options.budget.maxDecompressedBytes} bytes`,
-      );
+    if (this.#inflatedBytes > this.#inflatedBytesMax)
+      return this.fail('too_large', `the body inflates to over ${this.#inflatedBytesMax} bytes`);
     if (this.#outgrows()) return this.fail('overloaded', 'it inflates to more than it says');
     this.#collector.startChunk(bytes);
     this.#check(this.#reader.feed(bytes));
@@ -356,13 +375,13 @@ export class Upload {
 
   /** Whether the body turns out to be larger than was expected, and there is no room for that. */
   #outgrows(): boolean {
-    const { inflationQueue, maxDecompressedBytes } = this.#options.budget;
+    const { inflationQueue } = this.#options.budget;
     const queued = this.#queued;
     if (queued === undefined) return false;
     if (!queued.swells && this.#swells(this.#inflatedBytes) && !inflationQueue.swell(queued)) return true;
     if (this.#inflatedBytes <= queued.bytes) return false;
     DISTRUST.of(queued.project).bodies = DISTRUSTED_BODIES;
-    return !inflationQueue.grow(queued, maxDecompressedBytes);
+    return !inflationQueue.grow(queued, this.#inflatedBytesMax);
   }
 
   #finish(): void {

@@ -7,6 +7,7 @@ import {
   Upload,
   UploadBudget,
   type UploadFailure,
+  type UploadOptions,
   type UploadResult,
 } from '../../../src/ingest/envelope/upload.ts';
 import { Slotted } from '../../../src/lib/slots.ts';
@@ -94,6 +95,7 @@ export function startUpload(
   encoding = '',
   budget = testBudget(),
   onWaitsForLeave: (upload: Upload) => void = (upload) => upload.proceed(),
+  of: Partial<UploadOptions> = {},
 ): UploadRun {
   const pressure: boolean[] = [];
   let upload: Upload | undefined;
@@ -111,6 +113,7 @@ export function startUpload(
       },
       onPressure: (paused) => pressure.push(paused),
       onWaitsForLeave: () => onWaitsForLeave(upload as Upload),
+      ...of,
     });
   });
   return { upload: upload as Upload, budget, pressure, result };
@@ -130,8 +133,9 @@ export async function uploadOf(
   chunks: readonly Buffer[],
   encoding = '',
   budget = testBudget(),
+  of: Partial<UploadOptions> = {},
 ): Promise<UploadResult> {
-  const { upload, result } = startUpload(encoding, budget);
+  const { upload, result } = startUpload(encoding, budget, undefined, of);
   feedAll(upload, chunks);
   const verdict = await result;
   if (!verdict.ok) {

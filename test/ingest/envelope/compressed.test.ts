@@ -1,6 +1,7 @@
 import { rmSync } from 'node:fs';
 import { brotliCompressSync, constants, deflateRawSync, deflateSync, gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { newEventReader } from '../../../src/ingest/envelope/json-reader.ts';
 import type { UploadBudget, UploadFailure } from '../../../src/ingest/envelope/upload.ts';
 import { SYNC_INFLATE_BYTES_MAX } from '../../../src/limits.ts';
 import { temporaryFolder } from '../../support/servers.ts';
@@ -177,6 +178,56 @@ describe.each(ENCODINGS)('Content-Encoding %s, %s', (encoding, _title, compress)
       expect('kind' in cut, `byte ${at}`).toBe('kind' in whole);
       expect('kind' in whole ? (whole as UploadFailure).kind : 'taken').toMatch(/^(invalid|taken)$/);
     }
+  });
+});
+
+describe('base64 of a zlib stream, without a Content-Encoding', () => {
+  const event = bytesOf(`{"event_id":"${bodies.EVENT_ID}","message":"größe"}`);
+  const large = bytesOf(JSON.stringify({ message: LARGE.toString('latin1') }));
+  const base64 = (body: Uint8Array): Buffer => bytesOf(deflateSync(body).toString('base64'));
+  const uploaded = async (chunks: readonly Buffer[], budget = budgetOf(), mayBeBase64 = true) => {
+    const of = { newReader: newEventReader, mayBeBase64 };
+    const result = await bodies.uploadOf(chunks, '', budget, of);
+    return result.ok ? await shapeOf(result.envelope) : result.failure;
+  };
+
+  test.each([
+    ['small', event],
+    ['large', large],
+  ])('gives what the plain body gives, whole and cut: a %s event', async (_title, body) => {
+    const expected = await uploaded([body]);
+    expect(expected).toHaveProperty('items');
+    const text = base64(body);
+    for (const chunks of [
+      [text],
+      cutEvery(text, 1_000),
+      cutAtRandom(text, seeded(1), 40),
+      [bytesOf(`${text}`.replaceAll(/.{60}/g, '$&\n'))],
+      [bytesOf(`${text}`.replaceAll('=', ''))],
+    ])
+      expect(await uploaded(chunks)).toEqual(expected);
+    if (body === event) expect(await uploaded(singleBytes(text))).toEqual(expected);
+  });
+
+  test('that is cut short, corrupt or no JSON is invalid', async () => {
+    const text = base64(event);
+    for (const body of [text.subarray(0, -8), text.subarray(0, 3), bytesOf(`eJ${text}`), bytesOf('event=1')])
+      expect(await uploaded([body])).toEqual({ kind: 'invalid', detail: 'the compressed body is corrupt' });
+    expect(await uploaded([base64(bytesOf('[]'))])).toMatchObject({ detail: 'the body is no JSON object' });
+  });
+
+  test('that inflates beyond the cap is too large', async () => {
+    const bomb = base64(bytesOf(`{"a":"${'a'.repeat(3_000_000)}"}`));
+    for (const chunks of [[bomb], cutEvery(bomb, 1_000)])
+      expect(await uploaded(chunks, budgetOf({ maxDecompressedBytes: 2_000_000 }))).toMatchObject({
+        kind: 'too_large',
+      });
+  });
+
+  test('is read where the endpoint takes it alone', async () => {
+    expect(await uploaded([base64(event)], budgetOf(), false)).toMatchObject({
+      detail: 'the body is no JSON object',
+    });
   });
 });
 

@@ -48,6 +48,32 @@ const ENCODINGS: ReadonlyMap<string, Encoding> = new Map([
 export const parseEncoding = (header: string): Encoding | undefined =>
   ENCODINGS.get(header.trim().toLowerCase());
 
+/** The first character of a stream in zlib's wrapping, in base64. No JSON object begins with it. */
+const BASE64_BEGIN = 'e'.charCodeAt(0);
+/** Whether a body that names no encoding begins as base64 of a stream in zlib's wrapping. */
+export const isBase64Begin = (body: Uint8Array): boolean => body[0] === BASE64_BEGIN;
+
+/**
+ * Decodes base64 that comes in chunks. It does not judge the text: the bytes of a wrong one are no
+ * stream of zlib.
+ */
+export class Base64Decoder {
+  /** Characters of a group of four that is not whole. */
+  #group = '';
+
+  decode(chunk: Uint8Array): Buffer {
+    const text = this.#group + Buffer.from(chunk).toString('latin1').replaceAll(/\s+/g, '');
+    const end = text.length - (text.length % 4);
+    this.#group = text.slice(end);
+    return Buffer.from(text.slice(0, end), 'base64');
+  }
+
+  /** Ends the text. @returns the last bytes, where the text has no padding */
+  end(): Buffer {
+    return Buffer.from(this.#group, 'base64');
+  }
+}
+
 /**
  * Forbids windows over 16 MiB, an extension of brotli that no HTTP client may use (RFC 7932 section
  * 9.1).
