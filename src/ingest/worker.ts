@@ -153,7 +153,9 @@ class IngestWorker {
       exchanges: this.#exchanges,
       metrics: this.#metrics,
       heartbeatPath: config.heartbeatPath,
-      openIngest: tracing ? tracedBy(tracing) : (services, exchange) => new IngestRequest(services, exchange),
+      openItems: tracing
+        ? tracedBy(tracing)
+        : (endpoint) => (services, exchange) => new IngestRequest(services, exchange, endpoint),
       services: () => this.#serving?.services,
       readiness: () => {
         const readiness = this.readiness();

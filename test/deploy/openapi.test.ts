@@ -8,6 +8,8 @@ import { type Answered, answered, OpenApi } from './openapi-document.ts';
 
 const ENVELOPE = '/api/{projectId}/envelope';
 const SLASHED = '/api/{projectId}/envelope/';
+const STORE = '/api/{projectId}/store/';
+const SECURITY = '/api/{projectId}/security/';
 const HEARTBEAT = '/heartbeat/{token}';
 const MIB = 1024 * 1024;
 
@@ -48,6 +50,10 @@ const send = (
   body: string | Uint8Array,
   headers: Record<string, string> = {},
 ): Promise<Answered> => ask('POST', ENVELOPE, { url: urlOf(project), body, headers });
+const post = (path: string, body: string | Uint8Array, type: string): Promise<Answered> => {
+  const url = urlOf(open).replace('/envelope', path.slice(path.lastIndexOf('}') + 1));
+  return ask('POST', path, { url, body, headers: { 'content-type': type } });
+};
 const ping = (body?: string | Uint8Array, to = token): Promise<Answered> =>
   ask('POST', HEARTBEAT, { url: `/heartbeat/${to}`, ...(body !== undefined && { body }) });
 
@@ -80,6 +86,22 @@ it("refuses what is not an envelope, too large, a stranger's, or over the limit"
   await send(limited, errorEvent(eventId()));
   const refused = await send(limited, errorEvent(eventId()));
   expect([refused.status, refused.headers.get('retry-after')]).toEqual([429, '60']);
+});
+
+it('takes events without an envelope, and reports of browsers', async () => {
+  const event = await post(STORE, '{"message":"x"}', 'application/json');
+  expect(event.headers.get('x-service-usage')).toMatch(/\/unlimited$/);
+  const report = await post(SECURITY, '[{}]', 'application/reports+json');
+  expect(report.headers.get('x-service-empty')).toBe('unstored-types');
+  for (const path of [STORE, SECURITY]) {
+    expect((await post(path, 'x', 'application/json')).status).toBe(400);
+    expect((await post(path, Buffer.alloc(5 * MIB + 1, 'x'), 'application/json')).status).toBe(413);
+    const url = `/api/${open.id}${path.slice(path.lastIndexOf('}') + 1)}`;
+    expect((await ask('POST', path, { url })).status).toBe(401);
+    await ask('OPTIONS', path, { url });
+    await ask('PUT', path, { url });
+  }
+  expect((await post(SECURITY, '{}', 'text/plain')).status).toBe(415);
 });
 
 it('answers heartbeats', async () => {
@@ -147,8 +169,13 @@ it('is not ready from the start of shutdown', async () => {
 });
 
 it('gives every documented answer, with and without the final slash', () => {
-  const seen = new Set(
-    [...api.seen].flatMap((where) => [where, where.replace(`${ENVELOPE} `, `${SLASHED} `)]),
+  // What happens before and after the body is the same wherever items are taken.
+  const asEnvelopes = [STORE, SECURITY].flatMap((path) =>
+    [417, 429, 500, 503].map((status) => `POST ${path} ${status}`),
   );
+  const seen = new Set([
+    ...[...api.seen].flatMap((where) => [where, where.replace(`${ENVELOPE} `, `${SLASHED} `)]),
+    ...asEnvelopes,
+  ]);
   expect(api.documented.filter((where) => !seen.has(where))).toEqual([]);
 });

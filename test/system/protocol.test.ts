@@ -149,8 +149,6 @@ describe('a path with doubled slashes', () => {
 
 describe('what is not served', () => {
   it.each([
-    ['/api/1/store/', 'envelope'],
-    ['/api/1/security/?sentry_key=x', 'reports'],
     ['/api/1/minidump/', 'minidump'],
     ['/api/1/upload/', 'upload'],
     ['/api/1/unreal/key/', 'crash'],

@@ -23,7 +23,7 @@ import type { EndpointName, RequestMetrics } from './metrics/request-metrics.ts'
 import type { FinishedRequest, RequestRecord } from './record.ts';
 import type { RequestHead } from './request-head.ts';
 
-/** The services that the two endpoints call. ingest/worker.ts makes them. */
+/** The services that the endpoints call. ingest/worker.ts makes them. */
 export type RequestServices = {
   readonly replica: Replica;
   readonly admission: Pick<Admission, 'knownRefusal' | 'admit' | 'refund'>;
@@ -50,7 +50,7 @@ export const TINY_PIECES = 'the body comes in too many small pieces';
 /** Reason of a 413. */
 export const exceeds = (bytesMax: number): string => `the body exceeds ${bytesMax} bytes`;
 
-/** A request of either endpoint. It has exactly one outcome, whatever happens. */
+/** A request of any endpoint. It has exactly one outcome, whatever happens. */
 export abstract class EndpointRequest implements BodyReader {
   protected readonly services: RequestServices;
   protected readonly exchange: Exchange;
@@ -94,11 +94,13 @@ export abstract class EndpointRequest implements BodyReader {
   }
 
   /** @param reason from a closed set, without any text of a client */
-  protected refuseBody(kind: 'invalid' | 'too_large', reason: string): void {
+  protected refuseBody(kind: 'invalid' | 'too_large' | 'unsupported', reason: string): void {
     if (this.finished) return;
     this.reason = reason;
     this.services.metrics.refuseBody(reason);
-    this.finish(kind, withReason(this.#endpoint.answers.refusals[kind], reason));
+    const { refusals, unsupported } = this.#endpoint.answers;
+    if (kind === 'unsupported') this.finish('invalid', withReason(unsupported, reason));
+    else this.finish(kind, withReason(refusals[kind], reason));
   }
 
   protected refuse(outcome: Refused): void {

@@ -22,7 +22,6 @@ import type { Project, ProjectPrivacy } from '../../projects/project.ts';
 import type { Access, ProjectState, RateScope } from '../../projects/project-state.ts';
 import type { EnvelopeEntry, Privacy } from '../../stream/frame.ts';
 import type { PublishResult } from '../../stream/publish/publisher.ts';
-import { type NewItemReader, newParser } from '../envelope/parser.ts';
 import type { HeldEnvelope, HeldItem, SkippedItems, UploadResult } from '../envelope/upload.ts';
 import { Upload } from '../envelope/upload.ts';
 import {
@@ -35,16 +34,11 @@ import {
 } from '../filter/inbound.ts';
 import type { AdmissionResult, CountDecision, RateDecision } from '../limit/admission.ts';
 import { categoryHints, quotaHeaders, RATE_HINT, rateHeaders } from './answers/limit-headers.ts';
-import { type Answer, EMPTY, ENVELOPE_ANSWERS, headerLines, type Outcome } from './answers/outcome.ts';
+import { type Answer, EMPTY, headerLines, type Outcome } from './answers/outcome.ts';
 import { ClientKey } from './client-key.ts';
-import {
-  type Endpoint,
-  EndpointRequest,
-  exceeds,
-  type RequestServices,
-  TINY_PIECES,
-} from './endpoint-request.ts';
+import { EndpointRequest, exceeds, type RequestServices, TINY_PIECES } from './endpoint-request.ts';
 import type { Exchange } from './exchange.ts';
+import { ENVELOPE, type ItemEndpoint } from './item-endpoints.ts';
 import type { FinishedRequest, RefusedKey } from './record.ts';
 import type { KnownHeaders, RequestHead } from './request-head.ts';
 
@@ -59,6 +53,7 @@ function filtersOf(project: ProjectState): CompiledFilters {
 }
 
 const NO_ITEMS: HeldItem[] = [];
+const OTHER_TYPE = 'the content type is not taken here';
 
 /** The items that the filters keep, or the filter that removed the last of them. */
 type FilterResult = HeldItem[] | InboundFilter;
@@ -76,11 +71,6 @@ const categoryThatRefuses = (scope: RateScope, rate: RateDecision | undefined): 
  */
 const shownRate = (scope: RateScope, rate: RateDecision | undefined): RateDecision | undefined =>
   scope.hasOwnWindow || rate?.kind !== 'admitted' ? rate : undefined;
-
-/** An endpoint that takes items: the reader of its bodies, and its answers. */
-export type ItemEndpoint = Endpoint & { readonly newReader: NewItemReader };
-
-const ENVELOPE: ItemEndpoint = { name: 'ingest', newReader: newParser, answers: ENVELOPE_ANSWERS };
 
 export class IngestRequest extends EndpointRequest {
   readonly #endpoint: ItemEndpoint;
@@ -155,14 +145,19 @@ export class IngestRequest extends EndpointRequest {
   /** Reads the body. The story continues in {@link #onBody}, unless the request ends before. */
   #readBody(head: RequestHead, project: ProjectState, announced: number): void {
     const { budget } = this.services;
+    const { bytesMax = budget.maxBodyBytes, mayBeBase64 } = this.#endpoint;
     budget.inflationQueue.note(project, this.exchange.startedAt);
-    if (announced > budget.maxBodyBytes) {
-      const failure = { kind: 'too_large', detail: exceeds(budget.maxBodyBytes) } as const;
-      return this.#onBody({ ok: false, failure });
+    if (announced > Math.min(bytesMax, budget.maxBodyBytes)) {
+      const detail = exceeds(Math.min(bytesMax, budget.maxBodyBytes));
+      return this.#onBody({ ok: false, failure: { kind: 'too_large', detail } });
     }
+    const newReader = this.#endpoint.readerFor(head);
+    if (!newReader) return this.#onBody({ ok: false, failure: { kind: 'unsupported', detail: OTHER_TYPE } });
     const upload = new Upload({
       encoding: head.headers['content-encoding'],
-      newReader: this.#endpoint.newReader,
+      newReader,
+      mayBeBase64,
+      bytesMax: this.#endpoint.bytesMax,
       budget,
       project,
       onResult: (result) => this.guard(() => this.#onBody(result)),

@@ -17,6 +17,7 @@ import {
 import type { RequestServices } from './endpoint-request.ts';
 import { Exchange } from './exchange.ts';
 import { HeartbeatRequest } from './heartbeat.ts';
+import { ITEM_ENDPOINTS, type ItemEndpoint } from './item-endpoints.ts';
 import type { EndpointName, RequestMetrics } from './metrics/request-metrics.ts';
 import { type OpenExchanges, SWEEP_MS } from './open-exchanges.ts';
 import { RequestHead } from './request-head.ts';
@@ -32,8 +33,6 @@ const preflight = (req: uWS.HttpRequest): Answer => ({
  * answer.
  */
 const NOT_SERVED: ReadonlyMap<string, string> = new Map([
-  ['store', 'events are taken in envelopes alone: POST /api/{project}/envelope/'],
-  ['security', 'reports of browsers are not taken'],
   ['minidump', 'a minidump is taken as an attachment in an envelope alone'],
   ['upload', 'no upload in pieces: an attachment is taken in an envelope alone'],
   ['unreal', 'crash reports of this kind are not taken'],
@@ -71,11 +70,14 @@ export type Opener = (
   head: RequestHead,
 ) => { start(head: RequestHead): void };
 
+/** Makes the opener of an endpoint that takes items. */
+export type ItemOpener = (endpoint: ItemEndpoint) => Opener;
+
 export type ServerOptions = {
   exchanges: OpenExchanges;
   metrics: RequestMetrics;
   heartbeatPath: string;
-  openIngest: Opener;
+  openItems: ItemOpener;
   /** Undefined until the registry has loaded; until then requests get 503. */
   services(): RequestServices | undefined;
   /** Body of /readyz, and whether its status is 200. */
@@ -100,7 +102,8 @@ export class Server {
     this.#app.filter((_res, change) => {
       this.connections += Number(change) > 0 ? 1 : -1;
     });
-    this.#endpoint('ingest', '/api/:project/envelope', options.openIngest);
+    for (const endpoint of ITEM_ENDPOINTS)
+      this.#endpoint(endpoint.name, `/api/:project/${endpoint.path}`, options.openItems(endpoint));
     this.#endpoint(
       'heartbeat',
       `${options.heartbeatPath}/:token`,

@@ -5,28 +5,34 @@
 import type { Span, Tracing } from '../../lib/tracing/tracing.ts';
 import type { RequestServices } from './endpoint-request.ts';
 import type { Exchange } from './exchange.ts';
+import type { ItemEndpoint } from './item-endpoints.ts';
 import { IngestRequest } from './request.ts';
-import type { Opener } from './server.ts';
-
-const NAME = 'POST /api/{project}/envelope';
+import type { ItemOpener } from './server.ts';
 
 /** Returns the function that opens the requests of a worker with tracing. */
 export const tracedBy =
-  (tracing: Tracing): Opener =>
+  (tracing: Tracing): ItemOpener =>
+  (endpoint) =>
   (services, exchange, head) => {
-    const span = tracing.request(NAME, {
+    const span = tracing.request(`POST /api/{project}/${endpoint.path}`, {
       traceparent: head.getHeader('traceparent'),
       tracestate: head.getHeader('tracestate'),
     });
-    return span ? new TracedRequest(services, exchange, span) : new IngestRequest(services, exchange);
+    return span
+      ? new TracedRequest(services, exchange, { endpoint, span })
+      : new IngestRequest(services, exchange, endpoint);
   };
 
 class TracedRequest extends IngestRequest {
   readonly #receive: Span;
 
-  constructor(services: RequestServices, exchange: Exchange, request: Span) {
-    const receive = request.step('receive');
-    super(tracedServices(services, request, receive), exchange);
+  constructor(
+    services: RequestServices,
+    exchange: Exchange,
+    { endpoint, span }: { endpoint: ItemEndpoint; span: Span },
+  ) {
+    const receive = span.step('receive');
+    super(tracedServices(services, span, receive), exchange, endpoint);
     this.#receive = receive;
   }
 

@@ -4,6 +4,7 @@ import { unsupportedHintFor } from '../../../src/ingest/http/answers/limit-heade
 import type { Outcome } from '../../../src/ingest/http/answers/outcome.ts';
 import type { RequestServices } from '../../../src/ingest/http/endpoint-request.ts';
 import { Exchange } from '../../../src/ingest/http/exchange.ts';
+import type { ItemEndpoint } from '../../../src/ingest/http/item-endpoints.ts';
 import { RequestMetrics } from '../../../src/ingest/http/metrics/request-metrics.ts';
 import { OpenExchanges } from '../../../src/ingest/http/open-exchanges.ts';
 import { IngestRequest } from '../../../src/ingest/http/request.ts';
@@ -11,7 +12,7 @@ import type { AdmissionResult, RateDecision, Wanted } from '../../../src/ingest/
 import { WHILE_AWAY } from '../../../src/ingest/limit/failure-policy.ts';
 import { systemClock } from '../../../src/lib/clock.ts';
 import type { FilterName } from '../../../src/lib/filter-names.ts';
-import { storedTypes } from '../../../src/lib/item-types.ts';
+import { type ExtraType, storedTypes } from '../../../src/lib/item-types.ts';
 import { createLog } from '../../../src/lib/log.ts';
 import type { Project } from '../../../src/projects/project.ts';
 import type { RateScope } from '../../../src/projects/project-state.ts';
@@ -30,6 +31,11 @@ type Asked = { scope: RateScope; wanted: Wanted; settle(admitted: AdmissionResul
 type Published = { entry: Record<string, unknown>; isSpooled: boolean; done(result: PublishResult): void };
 
 export type Serving = {
+  /** Undefined: the one for envelopes. */
+  endpoint?: ItemEndpoint;
+  query?: string;
+  /** Types that are stored beside those that always are. */
+  extraTypes?: ExtraType[];
   env?: keyof typeof WHILE_AWAY;
   headers?: Record<string, string>;
   knownRefusal?: () => RateDecision | undefined;
@@ -46,13 +52,17 @@ export type Serving = {
 /** A request whose head has come. */
 export function serve(serving: Serving = {}) {
   const { env = 'production', headers = {}, knownRefusal = () => undefined, rateLimits, keys } = serving;
+  const { endpoint, query = 'sentry_key=k', extraTypes = [] } = serving;
   const line = new Line();
   const outcomes: Outcome[] = [];
   const refunds: string[] = [];
   const asked: Asked[] = [];
   const published: Published[] = [];
   const { spoolBytesMax } = serving;
-  const budget = testBudget(spoolBytesMax === undefined ? {} : { spoolBytesMax });
+  const budget = testBudget({
+    storeTypes: extraTypes,
+    ...(spoolBytesMax !== undefined && { spoolBytesMax }),
+  });
   const admission = {
     knownRefusal,
     admit: (scope: RateScope, wanted: Wanted, settle: (admitted: AdmissionResult) => void) => {
@@ -78,13 +88,13 @@ export function serve(serving: Serving = {}) {
     clock: systemClock,
     log: createLog('silent'),
     whileAway: WHILE_AWAY[env],
-    unsupportedHint: unsupportedHintFor(storedTypes([])),
+    unsupportedHint: unsupportedHintFor(storedTypes(extraTypes)),
     pickSpooled: serving.pickSpooled,
     record: { note: (_endpoint: string, outcome: Outcome) => outcomes.push(outcome) },
   };
   const exchange = new Exchange(line, new OpenExchanges(systemClock), PLAIN_HEAD);
-  const request = new IngestRequest(services as unknown as RequestServices, exchange);
-  request.start(headOf(headers, 'sentry_key=k'));
+  const request = new IngestRequest(services as unknown as RequestServices, exchange, endpoint);
+  request.start(headOf(headers, query));
   const receive = async (text: string, isLast = true): Promise<void> => {
     line.data(new TextEncoder().encode(text).buffer, isLast);
     await turn();

@@ -122,11 +122,15 @@ export const withReason = ({ status, headers, body }: Answer, reason: string): A
   body,
 });
 
+/** The answer to a body whose content type the endpoint does not take. Its outcome is `invalid`. */
+export const UNSUPPORTED = refusal('415 Unsupported Media Type', 'Unsupported media type');
+
 /** The answers of an endpoint. Headers that depend on a limit or a filter are added to them. */
 export type Answers = {
   /** @param eventId '' where there is none */
   accepted(eventId: string): Answer;
   readonly refusals: Readonly<Record<Refused, Answer>>;
+  readonly unsupported: Answer;
   /** @param errorId names the request in the log */
   failed(errorId: string): Answer;
 };
@@ -140,6 +144,7 @@ const failed = (errorId: string): Answer => ({
 export const ENVELOPE_ANSWERS: Answers = {
   accepted: (eventId) => ({ status: '200 OK', headers: '', body: `{"id":"${eventId}"}` }),
   refusals: REFUSALS,
+  unsupported: UNSUPPORTED,
   failed,
 };
 
@@ -151,10 +156,11 @@ const HEARTBEAT_LIMITED = refusal('429 Too Many Requests', 'Rate limit exceeded'
 export const HEARTBEAT_ANSWERS: Answers = {
   accepted: () => HEARTBEAT_ACCEPTED,
   refusals: { ...REFUSALS, rate_limited: HEARTBEAT_LIMITED, limiter_unavailable: HEARTBEAT_LIMITED },
+  unsupported: UNSUPPORTED,
   failed,
 };
 
-/** Answers outside the two endpoints. They are counted by status, not by outcome. */
+/** Answers outside the endpoints. They are counted by status, not by outcome. */
 export const NOT_FOUND = refusal('404 Not Found', 'Not found');
 export const methodNotAllowed = (allow: string): Answer =>
   refusal('405 Method Not Allowed', 'Method not allowed', ['Allow', allow]);

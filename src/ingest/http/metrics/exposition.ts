@@ -39,7 +39,7 @@ export function exposeMetrics(figures: WorkerFigures): MetricsSnapshot {
     counter('sluice_requests_total', 'Requests by what became of them', outcomes),
     counter(
       'sluice_http_other_total',
-      'Answers outside the two endpoints',
+      'Answers outside the endpoints',
       byLabel('status', requests.otherStatuses),
     ),
     histogram(

@@ -13,7 +13,7 @@ export class RequestMetrics {
     ingest: zeroes(OUTCOMES),
     heartbeat: zeroes(OUTCOMES),
   };
-  /** Answers outside the two endpoints, by status code. */
+  /** Answers outside the endpoints, by status code. */
   readonly otherStatuses: Record<string, number> = {};
   /** Stored items, by type. */
   readonly items: Record<ItemType, number> = zeroes(ITEM_TYPES);

@@ -1,0 +1,88 @@
+/**
+ * The endpoints below `/api/{project}/` that take items. An endpoint is a row of
+ * {@link ITEM_ENDPOINTS}: the reader of its bodies and its answers. The request (request.ts) is the
+ * same for all of them.
+ */
+import { ITEM_HEADERS_BYTES_MAX, ITEMS_MAX, REPORTS_BYTES_MAX } from '../../limits.ts';
+import { newEventReader, newReportReader } from '../envelope/json-reader.ts';
+import { type NewItemReader, newParser } from '../envelope/parser.ts';
+import { ENVELOPE_ANSWERS } from './answers/outcome.ts';
+import type { Endpoint } from './endpoint-request.ts';
+import type { RequestHead } from './request-head.ts';
+
+export type ItemEndpoint = Endpoint & {
+  /** The path below `/api/{project}/`, without slashes at its ends. */
+  readonly path: string;
+  /**
+   * Returns the reader of a request's body; undefined: the endpoint does not take its content type.
+   */
+  readerFor(head: RequestHead): NewItemReader | undefined;
+  /** Most bytes of a body, as sent and inflated, where the settings allow more. */
+  readonly bytesMax?: number;
+  /** Whether a body without an encoding may be base64 of a stream in zlib's wrapping. */
+  readonly mayBeBase64?: boolean;
+};
+
+export const ENVELOPE: ItemEndpoint = {
+  name: 'ingest',
+  path: 'envelope',
+  readerFor: () => newParser,
+  answers: ENVELOPE_ANSWERS,
+};
+
+/** Events of clients before 2020, which know no envelopes, and of scripts. */
+const STORE: ItemEndpoint = {
+  name: 'ingest',
+  path: 'store',
+  readerFor: () => newEventReader,
+  mayBeBase64: true,
+  answers: ENVELOPE_ANSWERS,
+};
+
+/** Types of browsers' reports. Browsers before 2015 send CSP reports as `application/json`. */
+const REPORT_TYPES: ReadonlySet<string> = new Set([
+  'application/csp-report',
+  'application/reports+json',
+  'application/expect-ct-report+json',
+  'application/json',
+]);
+
+/** Names in the query that an operator writes into the address of the reports. */
+const REPORT_NAMES = ['sentry_release', 'sentry_environment'];
+/** Bytes of a report's header. A body may have as many reports as an envelope has items. */
+const REPORT_HEADER_BYTES_MAX = Math.floor(ITEM_HEADERS_BYTES_MAX / ITEMS_MAX);
+
+/** Writes the header of each report of a request. What is too long for it is left out. */
+function reportHeader(contentType: string, query: string): Uint8Array {
+  const parameters = new URLSearchParams(query);
+  const header: Record<string, string> = { type: 'raw_security', content_type: contentType };
+  let bytes = Buffer.from(JSON.stringify(header));
+  for (const name of REPORT_NAMES) {
+    const value = parameters.get(name);
+    if (!value) continue;
+    const longer = Buffer.from(JSON.stringify({ ...header, [name]: value }));
+    if (longer.length > REPORT_HEADER_BYTES_MAX) continue;
+    header[name] = value;
+    bytes = longer;
+  }
+  return bytes;
+}
+
+/** The content type in small letters, without parameters. */
+const contentTypeOf = (head: RequestHead): string =>
+  (head.getHeader('content-type').split(';', 1)[0] as string).trim().toLowerCase();
+
+/** Reports that browsers send by themselves: of CSP, Expect-CT and the Reporting API. */
+const SECURITY: ItemEndpoint = {
+  name: 'ingest',
+  path: 'security',
+  readerFor: (head) => {
+    const contentType = contentTypeOf(head);
+    if (!REPORT_TYPES.has(contentType)) return undefined;
+    return newReportReader(reportHeader(contentType, head.query));
+  },
+  bytesMax: REPORTS_BYTES_MAX,
+  answers: ENVELOPE_ANSWERS,
+};
+
+export const ITEM_ENDPOINTS: readonly ItemEndpoint[] = [ENVELOPE, STORE, SECURITY];
