@@ -21,6 +21,12 @@ const ITEMS = Buffer.from('"items"');
  */
 const PIECES_MAX = 1_000;
 
+/**
+ * A larger container is neither split nor filled in. The search for its elements makes no pauses:
+ * it keeps the event loop for some 20 ms in 5 MiB. No SDK sends so much.
+ */
+const SEARCHED_BYTES_MAX = 5 * 1024 * 1024;
+
 export type Container = {
   elements: Uint8Array[];
   /**
@@ -106,11 +112,6 @@ const SETTINGS_BYTES_MAX = 1_024;
  * reason.
  */
 const FILLED_INDEX_MAX = 9;
-/**
- * A larger container is not filled in: the search for its elements makes no pauses, and no SDK
- * sends so much.
- */
-const FILLED_BYTES_MAX = 5 * 1024 * 1024;
 
 /** Facts about a request's client that the project wants filled in. */
 export type ClientFacts = { clientAddress?: string | undefined; userAgent?: string | undefined };
@@ -177,7 +178,7 @@ function insertion(
  */
 export function filledContainer(json: Uint8Array, index: number, facts: ClientFacts): Uint8Array {
   const bytes = Buffer.from(json.buffer as ArrayBuffer, json.byteOffset, json.length);
-  if (index > FILLED_INDEX_MAX || json.length > FILLED_BYTES_MAX || !bytes.includes(SETTINGS)) return json;
+  if (index > FILLED_INDEX_MAX || json.length > SEARCHED_BYTES_MAX || !bytes.includes(SETTINGS)) return json;
   const bracket = skipBlank(bytes, 0);
   if (bytes[bracket] !== OPEN_OBJECT) return json;
   const members = piecesOf(bytes, bracket) ?? [];
@@ -238,6 +239,7 @@ export function toSend(record: SinkRecord): SentRecord {
   const { type, fields, head, json } = record;
   const whole = { ...record, bytes: head.length + json.length };
   if ('token' in fields || !isSplit(type) || fields.index > SPLIT_INDEX_MAX) return whole;
+  if (json.length > SEARCHED_BYTES_MAX) return whole;
   const split = splitContainer(json);
   const bytes = split && bytesOfRows(fields, split);
   return split && bytes ? { ...record, split, bytes } : whole;

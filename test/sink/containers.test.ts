@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { filledContainer } from '../../src/sink/containers.ts';
+import { filledContainer, toSend } from '../../src/sink/containers.ts';
 
 const AUTO = '"version":2,"ingest_settings":{"infer_ip":"auto","infer_user_agent":"auto"}';
 const FACTS = { clientAddress: '2001:db8::7', userAgent: 'a "b"/1' };
@@ -54,5 +54,21 @@ describe('a container that asks for what the server knows of its client', () => 
   it('stays as it is far back in its envelope, so that a small envelope cannot swell', () => {
     const text = `{${AUTO},"items":[{}]}`;
     expect([filled(text, 9) === text, filled(text, 10) === text]).toEqual([false, true]);
+  });
+});
+
+describe('a container of 5 MiB', () => {
+  const MIB_5 = 5 * 1024 * 1024;
+  const around = Buffer.byteLength('{"items":[{},""]}');
+  const sent = (bytes: number): ReturnType<typeof toSend> => {
+    const json = Buffer.from(`{"items":[{},"${'x'.repeat(bytes - around)}"]}`);
+    expect(json).toHaveLength(bytes);
+    const envelope = { projectId: '1', eventId: 'e', receivedAt: 0 };
+    return toSend({ type: 'log', head: '', json, fields: { envelope, index: 0, header: '{}' } });
+  };
+
+  it('becomes rows; a larger one stays whole, since its search makes no pauses', () => {
+    expect(sent(MIB_5).split?.elements).toHaveLength(2);
+    expect(sent(MIB_5 + 1).split).toBeUndefined();
   });
 });
