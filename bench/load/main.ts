@@ -30,6 +30,7 @@ import { generatorOf, type LoadHooks, type LoadOptions, workloadOf } from './opt
 import { findKnee, type Knee } from './pace/knee.ts';
 import type { LoadResult, Second } from './result.ts';
 import { ApiError, createProjects } from './send/projects.ts';
+import { harmless } from './show/figures.ts';
 import { junitXml } from './show/junit.ts';
 import { LiveView } from './show/live.ts';
 import { reportHtml } from './show/report.ts';
@@ -56,7 +57,7 @@ const PREFIX_BYTES = 12;
 const PROCESS_START_MS = 1_000;
 
 const say = (line: string): void => {
-  process.stderr.write(`${line}\n`);
+  process.stderr.write(`${harmless(line)}\n`);
 };
 
 /**
@@ -310,7 +311,7 @@ function finish(document: RunDocument, output: Output): number {
   const { json, report, junit, summary, stream } = output;
   const text = `${JSON.stringify(document, undefined, 2)}\n`;
   if (stream === '-') say(documentText(document));
-  else process.stdout.write(json === '-' ? text : `${documentText(document)}\n`);
+  else process.stdout.write(json === '-' ? text : `${harmless(documentText(document))}\n`);
   const unwritten: string[] = [];
   const write = (name: string, path: string | undefined, content: () => string): void => {
     if (path === undefined) return;

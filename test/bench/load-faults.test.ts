@@ -3,8 +3,11 @@
  * touches. Counts are exact, rates within 2 %. With LOAD_TABLE=FILE the rows are written there, expected beside printed.
  */
 import { writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { RunDocument } from '../../bench/load/document.ts';
+import { unstoredReason } from '../../bench/load/verify/ledger.ts';
 import { type Faults, FaultyServer } from '../support/faulty-server.ts';
 import { LoadCommand, type Ran } from '../support/load-command.ts';
 
@@ -252,6 +255,39 @@ describe.concurrent('a server that', () => {
     expect(ran.out).toContain('told 200 and not stored: 100 of 100 (no usage headers: 100)');
     expect(ran.err).toMatch(/FAILED: 100 requests were told 200 and nothing of them is stored/);
     expect(ran.status).toBe(1);
+  });
+});
+
+describe('what a server says', () => {
+  it('does not steer the terminal', async () => {
+    const api = createServer((_request, response) => {
+      response.writeHead(500).end('\u001b]0;taken\u0007\u202eback');
+    });
+    await new Promise<void>((listening) => api.listen(0, '127.0.0.1', listening));
+    try {
+      const { port } = api.address() as AddressInfo;
+      const ran = await command.run(
+        '--projects',
+        '1',
+        '--api',
+        `http://127.0.0.1:${port}`,
+        '--duration',
+        '1s',
+      );
+      expect(ran.status).toBe(1);
+      expect(ran.err).toContain('answered 500: \\u001b]0;taken\\u0007\\u202eback');
+    } finally {
+      api.close();
+    }
+  });
+
+  it.each([
+    ['no-items', 'no-items'],
+    ['unstored-types', 'unstored-types'],
+    ['\u001b[2J', 'a reason that is not known'],
+  ])('of a 200 that stores nothing: %j is told as %s', (said, told) => {
+    const answer = Buffer.from(`HTTP/1.1 200 OK\r\nX-Service-Empty: ${said}\r\n\r\n{}`);
+    expect(unstoredReason(answer)).toBe(told);
   });
 });
 

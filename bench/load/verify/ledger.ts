@@ -19,7 +19,8 @@ export type Told = typeof NOT_SENT | typeof ACCEPTED | typeof EMPTY | typeof REF
 
 const USAGE_LINE = Buffer.from('\r\nX-Service-Usage:');
 const USAGE_HEADER = /\r\nx-service-usage:/i;
-const EMPTY_HEADER = /\r\nx-service-empty:[ \t]*([^\r\n]*)/i;
+/** The reasons of a sluice. Any other text of a server is not repeated: it could steer a terminal, and be another one in each answer. */
+const EMPTY_HEADER = /\r\nx-service-empty:[ \t]*(no-items|unstored-types|[^\r\n])/i;
 const MINTED_ID = /"id":"([0-9a-f]{32})"/;
 const FIRST_CAPACITY = 65_536;
 
@@ -27,7 +28,10 @@ const FIRST_CAPACITY = 65_536;
 export function unstoredReason(answer: Buffer): string | undefined {
   if (answer.indexOf(USAGE_LINE) >= 0) return undefined;
   const text = answer.toString('latin1');
-  return USAGE_HEADER.test(text) ? undefined : (EMPTY_HEADER.exec(text)?.[1] ?? 'no usage headers');
+  if (USAGE_HEADER.test(text)) return undefined;
+  const reason = EMPTY_HEADER.exec(text)?.[1];
+  if (reason === undefined) return 'no usage headers';
+  return reason.length > 1 ? reason : 'a reason that is not known';
 }
 
 function meaningOf(status: number, answer: Buffer, isAnyServer: boolean): Told {
