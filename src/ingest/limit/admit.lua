@@ -1,75 +1,89 @@
--- Admits requests of one scope (a project, or a key or categories of it that have limits of their
--- own): takes rate tokens from its sliding 60-second windows, and counts requests in the project's
--- current UTC month, up to its quota. One call serves all requests that wait, in their order. A
--- refusal for the rate comes first: a request that gets no token is not counted.
+-- Admits requests of one scope: a project, or a key or categories of it that have limits of their
+-- own. The script takes rate tokens from the scope's sliding 60-second windows, and counts requests
+-- in the project's current UTC month, up to its quota. One call serves all requests that wait, in
+-- their order. A request that gets no token is refused for the rate, and is not counted.
 --
--- Several windows, by number from 1. A token is booked in each of them, or in none: granted is what
--- all have room for. The result describes window 1.
+-- Windows. A call may name several windows, numbered from 1. A token is booked in each of them or
+-- in none, so a call grants as many tokens as all windows have room for. The result describes
+-- window 1.
 --
--- The window. A token is booked at the END of its lease: the last moment at which a worker may
--- still use it. Every booking that ended less than a window ago counts, so whatever a worker does,
--- no 60-second interval holds more uses than the limit. Bookings are counted in buckets of 250 ms,
--- by their end rounded up: bucket b holds the leases that end in (b-1, b] * 250 ms. What requests
--- wait for (need) is leased for 250 ms, or for 750 ms while replies are slow; a reserve for 500 ms.
+-- Bookings. A worker leases tokens for some time. A token is booked at the END of its lease: the
+-- last moment at which the worker may still use it. Each booking counts until 60 s after this
+-- moment. So whatever a worker does, no 60-second interval holds more uses than the limit. Bookings
+-- are counted in buckets of 250 ms, by the end of the lease, rounded up: bucket b holds the leases
+-- that end in (b-1, b] * 250 ms.
 --
--- Contended. A full window becomes contended. It stays so until 65 s after it was last full or
--- scarce: by then each booking that filled it has left it. In a contended window workers take
--- turns: each gets a reserve, at most half of the room. One that wanted more than that half has
--- found the window scarce: it asks again 300 ms later at the earliest, as one does that found it
--- full. So an endless flood costs some three calls a second and worker, not one per token.
+-- Need and reserve. Need is the tokens that requests already wait for. They are leased for 250 ms,
+-- or for 750 ms while replies are slow. Reserve is tokens for requests to come, leased for 500 ms.
 --
--- KEYS[1]  sluice:quota:{projectId}, a hash: <YYYY-MM> -> count. It stays for billing: the newest
---          month at least 500 days.
--- KEYS[2…] window 1 and the further ones: sluice:rate:{projectId}, or with :key:<id> or
---          :<category> behind it, a hash: sum, first, last (buckets), limit, rev, gen, seq, lost,
---          tight; <b> tokens booked in bucket b; x<b> how many of them are reserve that is still
---          outstanding. gen: when the hash was made, Unix ms; seq: grows with each call that takes
---          tokens; lost: when a loss was last said; tight: when the window was last full or scarce,
---          to a second. No bucket is kept at 0, so the hash has at most some 500 fields. Expires by
---          itself once the window is empty.
+-- Contended. A window becomes contended when it is full. It stays contended until 65 s after it was
+-- last full or scarce: by then each booking that filled it has left it. In a contended window
+-- workers take turns: each gets a reserve of at most half of the room. A worker that wanted more
+-- than this half has found the window scarce. This worker, like one that found the window full,
+-- asks again 300 ms later at the earliest. So an endless flood costs some three calls a second and
+-- worker, not one call per token.
+--
+-- KEYS[1]  sluice:quota:{projectId}, a hash: <YYYY-MM> -> count. For billing the hash stays until
+--          500 days after the first count of its newest month.
+-- KEYS[2…] windows 1, 2, …: sluice:rate:{projectId}, or with :key:<id> or :<category> behind it. A
+--          hash with the fields
+--            sum          all tokens that are booked in the window
+--            first, last  the buckets that may have bookings
+--            limit, rev   the limit in force, and its revision
+--            gen          when the hash was made, Unix ms
+--            seq          grows with each call that takes tokens
+--            lost         when the script last reported a loss, Unix ms
+--            tight        when the window was last full or scarce, Unix ms, to a second
+--            <b>          tokens that are booked in bucket b
+--            x<b>         how many of them are reserve that is still outstanding
+--          No bucket is kept at 0, so the hash has at most some 500 fields. It expires by itself
+--          once the window is empty.
 -- ARGV[1]  now, Unix ms; '' = Redis's own clock, which alone decides the month
--- ARGV[2]  who waits, a character each in arrival order: 't' needs a token; 'b' needs a token and
---          is to be counted; 'c' has a token, or needs none, and is to be counted. '' = none waits
--- ARGV[3]  limit of window 1, tokens, integer >= 1; '' = none: no window is touched, and only 'c'
---          may wait
--- ARGV[4]  registry revision of the record that says so; the newest that any worker brings is in
---          force
--- ARGV[5]  reserve wanted, integer >= 0; for limits up to 1000 only granted while the window is
---          contended
+-- ARGV[2]  who waits, a character for each request in arrival order: 't' needs a token; 'b' needs a
+--          token and is to be counted; 'c' is to be counted, and has a token or needs none. '' =
+--          nobody waits
+-- ARGV[3]  limit of window 1, tokens, integer >= 1; '' = no limit: the script touches no window,
+--          and only 'c' may wait
+-- ARGV[4]  revision of the registry's record that has the limits. Of the limits that workers bring,
+--          the one with the newest revision is in force
+-- ARGV[5]  reserve wanted, integer >= 0. With a limit up to 1000 it is granted only while the
+--          window is contended
 -- ARGV[6]  how long need is leased, ms, integer >= 1, at most 750
--- ARGV[7]  generation of window 1 that the caller saw last; '' = none
--- ARGV[8]  its sequence number then; '' = none
--- ARGV[9]  the moment, Unix ms, at which the window as the caller saw it would be empty; '' = none
--- ARGV[10] quota, integer >= 0; -1 = none, or overage is enabled: all are counted
+-- ARGV[7]  gen of window 1 that the caller saw last; '' = none
+-- ARGV[8]  seq of window 1 that the caller saw with it; '' = none
+-- ARGV[9]  when window 1, as the caller saw it, would be empty, Unix ms; '' = none
+-- ARGV[10] quota, integer >= 0; -1 = no quota, or overage is enabled: all requests are counted
 -- ARGV[11] month that the start value belongs to, YYYY-MM; '' = no start value
 -- ARGV[12] start value: the month's count before this call, taken only if the month has no count
 --          yet, integer >= 0; '' = none
--- ARGV[13…] limits of the further windows, one each; then
---          triples (bucket, unused, used): reserve that the caller settles. Unused tokens were
---          never used and never will be: they leave the window. Used ones stay booked; they only
---          stop counting as outstanding. Need that came back too late is settled as (bucket, n,
---          -n): it never counted as outstanding.
+-- ARGV[13…] limits of windows 2, 3, …, one each; then
+--          triples (bucket, unused, used), with which the caller settles reserve. Unused tokens
+--          were never used and never will be: they leave the window. Used tokens stay booked; they
+--          only stop counting as outstanding. Need that came back too late is settled as (bucket,
+--          n, -n), because it never counted as outstanding.
 --
 -- Result   { window, month }
 --          window: {} without a limit, else integers { granted, need's bucket, reserve, reserve's
 --            bucket, tokens booked, limit in force, its revision, now (ms), empty at (ms), admits
---            at (ms; 0 while there is room), gen, seq, lost (0 or 1), scarce (0 or 1), refusing
---            window }
---            granted: the first so many of those that need a token have one.
---            admits at: for a caller that needed something and found or left a window full; of
---              several the one with the lowest number, so that one that is full for long hides no
---              other.
---            scarce: refuse for a while once the reserve is used up.
---            refusing window: the number of the window that admits at and scarce are about: it
---              refuses now, or once the reserve is used up; 0: none
---            lost: window 1 forgot bookings that the caller knows of. Said once in two minutes, to one
---              caller: others may know of them for a minute and a lease more.
---          month: {} when none is to be counted (but without limit and waiters: only looked at),
---            else { month, before, counted }: of those that have a token and are to be counted, the
---            first `counted` hold the positions before + 1 … before + counted. before = -1 means
---            MISSING: the month has no count and no start value came for it. No count is written;
---            the caller looks for a checkpoint and calls again. { error } when the count failed
---            (KEYS[1] is none of ours): tokens are booked all the same.
+--            at (ms), gen, seq, lost (0 or 1), scarce (0 or 1), refusing window }
+--            granted: how many requests got a token, the first of those that need one
+--            admits at: when the next token can be had, if the caller needed a token and found or
+--              left a window full; else 0. When several windows are full, the one with the lowest
+--              number decides, so that a window that is full for long hides no other
+--            lost: 1 = window 1 forgot bookings that the caller knows of. The script reports this
+--              once in two minutes, to one caller: others may know of such bookings for a minute
+--              and a lease more
+--            scarce: 1 = the caller shall refuse for a while once its reserve is used up
+--            refusing window: number of the window that `admits at` and `scarce` are about. It
+--              refuses now, or once the reserve is used up. 0 = none
+--          month: {} when the call has a limit or waiting requests, but no request is to be
+--            counted; else { month, before, counted }. Without a limit and waiting requests, the
+--            call only reads the count. Of the requests that have a token and are to be counted,
+--            the first `counted` hold the positions before + 1 … before + counted.
+--            before = -1 means MISSING: the month has no count, and no start value came for it. The
+--            script writes no count; the caller looks for a checkpoint and calls again.
+--            { error } when the count failed because KEYS[1] is not a hash. Tokens are booked all
+--            the same.
 --
 -- Example  limit 60, 58 booked, quota 100, 98 counted, at 2026-02-03:
 --            ARGV  '' 'btbb' 60 7 0 250 '' '' '' 100 '' ''
@@ -80,10 +94,12 @@ local WINDOW_MS, BUCKET_MS, NEED_MS_MAX, RESERVE_MS = 60000, 250, 750, 500
 local EXACT_LIMIT_MAX, RESERVE_SHARE = 1000, 0.005
 local CONTENDED_MS, CONTENDED_RESERVE_SHARE = 65000, 0.02
 local MARK_MS = 1000
--- The key outlives its window by this much, so that its absence proves an empty window.
+-- A window's hash expires this long after the window is empty. So when the hash is absent, the
+-- window is certainly empty.
 local EXPIRY_SLACK_MS = 1000
--- Two fields for each bucket of a window and of the longest lease, and the named ones. A hash with
--- more has some of an earlier build.
+-- FIELDS_MAX: two fields for each bucket of a window and of the longest lease, and the named
+-- fields. A hash with more has leftovers of an earlier build. SWEEP_FIELDS: how many fields one
+-- call looks at.
 local FIELDS_MAX, SWEEP_FIELDS = 2 * (WINDOW_MS + NEED_MS_MAX) / BUCKET_MS + 20, 1000
 local KEEP_SEC = 500 * 86400
 
@@ -100,8 +116,8 @@ end
 local waiting = ARGV[2]
 local needCount = #string.gsub(waiting, 'c', '')
 
--- An earlier build kept buckets at 0 for ever. They leave a few at a time, so that no call takes
--- long.
+-- Removes buckets that an earlier build kept at 0 for ever. A call removes a few of them, so that
+-- no call takes long.
 local function removeLeftovers(key, firstBucket)
   if redis.call('HLEN', key) <= FIELDS_MAX then return end
   local found = redis.call('HSCAN', key, 0, 'COUNT', SWEEP_FIELDS)[2]
@@ -114,14 +130,14 @@ local function removeLeftovers(key, firstBucket)
   if #leftovers > 0 then redis.call('HDEL', key, unpack(leftovers)) end
 end
 
--- Places in the window's part of the result. No table by name: a list costs less, and it is what
--- Redis replies.
+-- Places in the window's part of the result. The result is a list, because Redis replies a list and
+-- a table by names would cost more.
 local GRANTED, RESERVE, ADMITS_AT, SCARCE, REFUSING_WINDOW = 1, 3, 10, 14, 15
 
--- Takes at most so many tokens, and so much reserve, from the window with this number and from all
--- further ones, the same from each. A window first decides; then it asks the further ones, which
--- may grant less; then it books. So the last window writes first, and nothing is written before all
--- have decided.
+-- Takes at most tokensWanted tokens and reserveWanted reserve from the window with this number, and
+-- as many from each window with a higher number. A window first decides; then it asks the next
+-- window, which may grant less; then it writes. So the last window writes first, and nothing is
+-- written before all windows have decided.
 local function takeFromWindows(number, tokensWanted, reserveWanted)
   local key = KEYS[number + 1]
   local limit = assert(tonumber(ARGV[number == 1 and 3 or 11 + number]), 'admit: limit')
@@ -130,8 +146,10 @@ local function takeFromWindows(number, tokensWanted, reserveWanted)
 
   local needBucket = math.ceil((now + needMs) / BUCKET_MS)
   local reserveBucket = math.ceil((now + RESERVE_MS) / BUCKET_MS)
-  local latestBucket = math.ceil((now + NEED_MS_MAX) / BUCKET_MS) -- no lease that is granted now ends later
-  local deadBucket = math.floor((now - WINDOW_MS) / BUCKET_MS) -- it and all before it have left the window
+  -- No lease that is granted now ends later than latestBucket. deadBucket and all buckets before it
+  -- have left the window.
+  local latestBucket = math.ceil((now + NEED_MS_MAX) / BUCKET_MS)
+  local deadBucket = math.floor((now - WINDOW_MS) / BUCKET_MS)
 
   local needName = string.format('%d', needBucket)
   local stored = redis.call('HMGET', key, 'sum', 'first', 'last', 'limit', 'rev', 'gen', 'seq', 'lost',
@@ -146,7 +164,7 @@ local function takeFromWindows(number, tokensWanted, reserveWanted)
   local newValues = {} -- by field
   local fieldsToDelete = {}
 
-  local function valueOf(name) -- the number in a bucket, with what this call changes
+  local function valueOf(name) -- the number in a field, with the changes of this call
     if newValues[name] then return newValues[name] end
     oldValues[name] = oldValues[name] or tonumber(redis.call('HGET', key, name)) or 0
     return oldValues[name]
@@ -160,8 +178,9 @@ local function takeFromWindows(number, tokensWanted, reserveWanted)
     return counts
   end
 
-  -- ---- Decide: the clock stepped back. No lease can end later than one granted now, so what
-  -- claims to is moved there; without this a step of an hour would close the window for an hour.
+  -- ---- Decide: the clock stepped back. No lease can end later than one that is granted now. So
+  -- bookings in later buckets move to the latest possible bucket. Otherwise a step of an hour would
+  -- close the window for an hour.
   if lastBucket and lastBucket > latestBucket then
     local all = redis.call('HGETALL', key)
     local moved = 0
@@ -178,7 +197,7 @@ local function takeFromWindows(number, tokensWanted, reserveWanted)
   end
 
   -- ---- Decide: buckets that left the window
-  -- After all have left, firstBucket is lastBucket + 1.
+  -- After all buckets have left, firstBucket is lastBucket + 1.
   if firstBucket and firstBucket <= math.min(deadBucket, lastBucket) then
     local to = math.min(deadBucket, lastBucket)
     for i, count in ipairs(buckets(firstBucket, to)) do
@@ -222,7 +241,7 @@ local function takeFromWindows(number, tokensWanted, reserveWanted)
     for b = math.floor(now / BUCKET_MS) + 1, reserveBucket do
       grantable = grantable - valueOf('x' .. string.format('%d', b))
     end
-    -- Half of what may still be handed out: the next worker finds some too.
+    -- Half of the reserve that may still be granted, so that the next worker finds some, too.
     local mostReserve = math.ceil(grantable / 2)
     if contended then
       mostReserve = math.ceil((room - granted) / 2)
@@ -231,7 +250,7 @@ local function takeFromWindows(number, tokensWanted, reserveWanted)
     reserve = math.max(0, math.min(reserveWanted, grantable, mostReserve, room - granted))
   end
 
-  -- ---- Decide: what the windows behind this one have
+  -- ---- Decide: tokens and reserve that the windows with higher numbers grant
   local behind = number <= furtherCount and takeFromWindows(number + 1, granted, reserve)
   if behind then granted, reserve = behind[GRANTED], behind[RESERVE] end
 
@@ -252,7 +271,7 @@ local function takeFromWindows(number, tokensWanted, reserveWanted)
   end
 
   -- ---- Decide: when the next token can be had
-  -- Not tokensWanted: the window before may have had none to ask for.
+  -- needCount, not tokensWanted: tokensWanted is 0 when an earlier window had no token left.
   local admitsAt = 0
   if needCount > 0 and sum >= limit then
     local booked = sum
@@ -266,16 +285,18 @@ local function takeFromWindows(number, tokensWanted, reserveWanted)
     end
   end
 
-  -- ---- Decide: is something missing that the caller knows of?
+  -- ---- Decide: are bookings missing that the caller knows of?
   local knownGen, knownSeq, knownEmptyAt = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
   local lost = 0
   if number == 1 and knownGen and knownEmptyAt > now and (gen ~= knownGen or seq < knownSeq) then
     if not lostAt or now - lostAt > 2 * WINDOW_MS then lost = 1 end
   end
 
-  -- ---- Write. HSET comes first: Redis refuses it when memory is full, and then nothing is written.
+  -- ---- Write. HSET comes first: Redis refuses HSET when memory is full, and then the script ends
+  -- before it has written to this window.
   local taken = granted + reserve
-  -- Not at every refusal: while no request gets a token, a flood shall not cost a write per call.
+  -- A refusal is marked at most once in MARK_MS, so that a flood of refused requests does not cost
+  -- a write per call.
   local isMarked = fullOrScarceAt and math.abs(now - fullOrScarceAt) < MARK_MS
   local shouldMark = not isMarked and (admitsAt > 0 or scarce == 1)
   if taken > 0 or lost == 1 or exists and (newer or shouldMark or #fieldsToDelete > 0 or next(newValues)) then
@@ -317,8 +338,8 @@ local function takeFromWindows(number, tokensWanted, reserveWanted)
   }
 end
 
--- Year and month of a Unix time (days to civil date, after the proleptic Gregorian calendar; no
--- os.date in scripts).
+-- Returns year and month of a Unix time, by the proleptic Gregorian calendar. Redis's scripts have
+-- no os.date.
 local function monthOf(ms)
   local days = math.floor(ms / 86400000) + 719468
   local era = math.floor(days / 146097)

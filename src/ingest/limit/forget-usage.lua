@@ -1,9 +1,9 @@
--- Removes all that is counted of one project: the usage of all months, and its rate windows.
+-- Removes all counts of one project: its usage of all months, and its rate windows.
 --
 -- KEYS[1]  sluice:quota:{projectId}, see admit.lua
--- KEYS[2…] sluice:rate:{projectId} and windows of its keys and categories, see admit.lua
+-- KEYS[2…] sluice:rate:{projectId}, and the windows of its keys and categories, see admit.lua
 --
--- Result   { month, count, month, count, … } as they were, counts as text
+-- Result   { month, count, month, count, … } before the removal; counts are text
 --
 -- Example  98 counted in February  -> { '2026-02', '98' }
 

@@ -5,14 +5,14 @@
 -- ARGV[1]  now, Unix microseconds; '' = Redis's own clock
 -- ARGV[2]  how many pings wait, integer >= 1
 --
--- Result   { how many of them are granted, microseconds until the next can be admitted (0: none
---          was refused) }
+-- Result   { how many of the waiting pings are admitted, microseconds until the next ping can be
+--          admitted (0 when no ping was refused) }
 --
 -- Example  3 admitted a moment ago:  ARGV  '' 4   -> { 2, 999000 }
 
 local PER_SECOND, INTERVAL_US = 5, 1000000
--- Longer than the interval, so that a late expiry is all that a test with its own clock can see of
--- it.
+-- Longer than INTERVAL_US, because a test may pass a `now` that is slower than Redis's clock. A key
+-- that expires late changes no decision: the script compares the moments in the key with `now`.
 local KEEP_MS = 10000
 
 assert(#KEYS == 1 and #ARGV == 2, 'heartbeat: 1 key and 2 arguments')
@@ -23,7 +23,8 @@ if not now then
 end
 local pings = assert(tonumber(ARGV[2]), 'heartbeat: pings')
 
--- ---- Decide. A moment in the future means that the clock stepped back: it counts as just now.
+-- ---- Decide. A moment in the future means that the clock stepped back: this ping counts as
+-- admitted now.
 local admitted, clockSteppedBack = {}, false
 for text in string.gmatch(redis.call('GET', KEYS[1]) or '', '%d+') do
   local at = tonumber(text)

@@ -1,10 +1,11 @@
--- Takes one increment back: a request was counted, and nothing of it can have been queued.
+-- Takes back the count of one request: the request was counted, but no part of it can have been
+-- queued.
 --
 -- KEYS[1]  sluice:quota:{projectId}, see admit.lua
--- ARGV[1]  month that it was counted in, YYYY-MM
+-- ARGV[1]  month in which the request was counted, YYYY-MM
 --
--- Result   { 1 } when the month's count was lowered by one; { 0 } when the month has no count or
---          is at 0: then Redis lost what is to be taken back, and there is nothing to do.
+-- Result   { 1 } when the month's count was lowered by one; { 0 } when the month's count is absent
+--          or 0: then Redis has lost the count of this request, and there is nothing to do
 --
 -- Example  98 counted:  ARGV  2026-02   -> { 1 }, 97 remain
 

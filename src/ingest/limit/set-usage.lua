@@ -1,14 +1,15 @@
--- Sets the count of one project's month: what `usage reconcile`, or the processor after a loss of
--- counts, found in the tally.
+-- Sets the count of one project's month to the count that the sink's tally has. The callers are
+-- `usage reconcile`, and the processor after a loss of counts.
 --
 -- KEYS[1]  sluice:quota:{projectId}, see admit.lua
 -- ARGV[1]  month, YYYY-MM
 -- ARGV[2]  count, integer >= 0
--- ARGV[3]  the count that the caller saw, integer >= 0: nothing is set when it is another by now;
---          '' = the month had none; 'lower' = set it where the month has one that is lower
+-- ARGV[3]  the count that the caller saw, integer >= 0, or '' when it saw none: the script sets
+--          nothing when the count has changed since; or 'lower': the script sets the count only
+--          where the month has a lower one
 --
--- Result   { 1 when it was set else 0, the count as it is now (-1: none) }; for 'lower' that was
---          set the count before behind them
+-- Result   { 1 when the count was set, else 0; the count after the call (-1: none) }. When 'lower'
+--          set the count, a third value is the count before the call
 --
 -- Example  98 counted:  ARGV  2026-02 120 98   -> { 1, 120 }
 

@@ -1,13 +1,15 @@
--- Adds to the months of one project what another cell counted of it: the project moves there or
--- came from there, and both cells count on.
+-- Adds the counts of another cell to the months of one project. The project moves to that cell or
+-- came from it, and both cells count its requests meanwhile.
 --
--- KEYS[1]  sluice:quota:{projectId}, see admit.lua. A field <YYYY-MM>:<cell> has how much of the
---          month's count came from that cell.
+-- KEYS[1]  sluice:quota:{projectId}, see admit.lua. A field <YYYY-MM>:<cell> says how much of the
+--          month's count came from that cell
 -- ARGV[1]  name of the other cell
--- ARGV[2…] pairs: month, YYYY-MM; what the other cell has of it without what came from here, integer
---          >= 0. A larger figure than the last one adds the difference, so that it may come again.
+-- ARGV[2…] pairs: month, YYYY-MM; the other cell's count of this month, without the part that came
+--          from this cell, integer >= 0. The script adds the growth since the last call, so the
+--          same pair may come again
 --
--- Result   { month, count without what came from the other cell, month, … } of all months
+-- Result   { month, count, month, count, … } of all months, without the parts that came from the
+--          other cell
 --
 -- Example  98 counted:  ARGV  paris 2026-02 20 -> { 2026-02, 98 }, and 118 are counted now
 

@@ -1,6 +1,6 @@
 /**
- * Forms and buttons of one project on ingest's page. Each change names the revision that the reader
- * saw (If-Match), so that of two tabs none overwrites the other.
+ * Forms and buttons of one project on ingest's page. Each change sends the revision that the page
+ * shows (If-Match), so that two tabs cannot overwrite each other's changes.
  */
 // biome-ignore lint/correctness/noUnusedVariables: page-view.manage.js, joined behind this file, calls it.
 function editing({ el, panel, copy }) {
@@ -32,7 +32,7 @@ function editing({ el, panel, copy }) {
   const number = (name, value, min) =>
     el('input', { type: 'number', name, min: `${min}`, value: value ?? '', placeholder: 'none' });
 
-  /** A form that sends what `read` makes of its fields. */
+  /** Makes a panel with a form. `onSubmit` gets the form's fields. */
   function form(title, fields, { submit, onSubmit }) {
     const made = el('form', { 'aria-label': title }, ...fields, el('button', {}, submit));
     made.addEventListener('submit', (event) => {
@@ -139,7 +139,7 @@ function editing({ el, panel, copy }) {
       },
     );
 
-  /** Buttons beside a key. */
+  /** Makes the buttons beside a key. */
   function keyButtons({ id, enabled }, change) {
     const text = enabled ? 'Disable' : 'Enable';
     return [
@@ -148,7 +148,7 @@ function editing({ el, panel, copy }) {
     ];
   }
 
-  /** The DSN has a key, so it shows at a click alone. */
+  /** Makes the panel of the DSN, which is shown only after a click because it has a key. */
   function dsnPanel({ dsn }) {
     const tools = el('div', { class: 'tools' }, dsn ? '' : 'no key is valid');
     const show = button('Show and copy the DSN', () => {
@@ -161,7 +161,7 @@ function editing({ el, panel, copy }) {
     return el('section', { class: 'panel' }, el('h2', {}, 'DSN'), tools);
   }
 
-  /** Why requests were refused or stored nothing, most frequent first. */
+  /** Makes the table of reasons why requests were refused or stored nothing, by frequency. */
   function reasonsPanel({ hours }, whole) {
     const sums = new Map();
     for (const { outcome, reason, key = '', requests } of hours.flatMap(({ reasons = [] }) => reasons)) {

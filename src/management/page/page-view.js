@@ -1,13 +1,14 @@
 /**
- * The live page: polls /stats.json once a second, keeps two minutes, and draws rates, percentiles
- * and tables; page-view.manage.js adds what the management API knows. No build step and no library:
- * what is here is what runs. Text goes in by textContent only, so a label cannot become markup.
+ * The live page of the admin port. It reads /stats.json once a second, keeps the samples of two
+ * minutes, and draws rates, percentiles and tables. page-view.manage.js adds the part that asks the
+ * management API. The browser runs this file as it is, without a build step or a library. The page
+ * adds values as text nodes only, so a label cannot become markup.
  */
 (() => {
   const POLL_MS = 1000;
   const WINDOW_SEC = 10;
   const KEPT_SEC = 120;
-  /** Groups of the chart, bottom first: title, colour, labels that belong to it. */
+  /** Groups of the chart, bottom first: title, colour, and the label values that the group sums. */
   const GROUPS = {
     ingest: [
       ['accepted', 'good', ['accepted']],
@@ -29,7 +30,7 @@
   const samples = [];
   const $ = (id) => document.getElementById(id);
 
-  /** A new element with text or children. */
+  /** Makes an element with text or children. */
   function el(tag, attributes = {}, ...children) {
     const made = document.createElement(tag);
     for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
@@ -50,13 +51,19 @@
   const total = (sample, name, match = () => true) =>
     valuesOf(sample, name).reduce((sum, { labels, value }) => (match(labels) ? sum + value : sum), 0);
 
-  /** The sample to compare the newest with, at most WINDOW_SEC older; before there is one, itself. */
+  /**
+   * Returns the oldest sample that is at most WINDOW_SEC older than the newest; the newest itself
+   * when there is no other.
+   */
   const windowStart = () => {
     const newest = samples.at(-1);
     return samples.find(({ at }) => newest.at - at <= (WINDOW_SEC + 0.5) * 1000) ?? newest;
   };
 
-  /** Per second between two samples; a counter that fell has begun anew with its process. */
+  /**
+   * Returns how much a counter rose per second between two samples; 0 when it fell, because its
+   * process has started anew.
+   */
   function rate(from, to, [name, match]) {
     const seconds = (to.at - from.at) / 1000;
     const risen = total(to, name, match) - total(from, name, match);
@@ -64,7 +71,10 @@
   }
   const rateNow = (name, match) => rate(windowStart(), samples.at(-1), [name, match]);
 
-  /** Observations per bucket between the window's ends: [upper bound, count], not cumulative. */
+  /**
+   * Returns how many observations each bucket of a histogram got between the first and the last
+   * sample of the window: [upper bound, count], not cumulative.
+   */
   function bucketsNow(name) {
     const [from, to] = [windowStart(), samples.at(-1)].map(
       (sample) =>
@@ -83,7 +93,10 @@
     });
   }
 
-  /** Interpolated within its bucket; undefined without observations. */
+  /**
+   * Returns a quantile, interpolated within its bucket; undefined without observations. In the last
+   * bucket, which has no upper bound, it is the lower bound.
+   */
   function quantile(buckets, share) {
     const wanted = share * buckets.reduce((sum, [, count]) => sum + count, 0);
     let seen = 0;
@@ -134,7 +147,10 @@
     return body;
   }
 
-  /** A row per value of one label: value, rate, total; those that never happened are left out. */
+  /**
+   * Returns a row for each value of one label: value, rate, total. Values with total 0 are left
+   * out.
+   */
   function byLabel(name, label) {
     const newest = samples.at(-1);
     const names = [...new Set(valuesOf(newest, name).map(({ labels }) => labels[label]))];
@@ -251,7 +267,7 @@
     );
   }
 
-  // ---- The chart: stacked areas, a second a step ----
+  // ---- The chart: stacked areas, one step for each second ----
 
   function stack(role) {
     const [name, label] =
@@ -267,7 +283,7 @@
     });
   }
 
-  /** Rounds up to a figure that is easy to read. */
+  /** Rounds up to a number that is easy to read. */
   function niceCeiling(value) {
     const power = 10 ** Math.floor(Math.log10(Math.max(1, value)));
     return [1, 1.5, 2, 3, 4, 6, 8, 10].map((step) => step * power).find((top) => top >= value) ?? value;
@@ -317,7 +333,7 @@
     if (newest.role === 'ingest') manage.open();
   }
 
-  /** Kept for this tab alone; absent where the port needs none. */
+  /** Key of the admin token in sessionStorage, which keeps it for this tab alone. */
   const TOKEN = 'sluice-token';
   const authorization = () => {
     const token = sessionStorage.getItem(TOKEN);
@@ -325,7 +341,10 @@
   };
 
   let answeredAt = 'the page was opened';
-  /** A screen reader says what changes here, and figures change every second. */
+  /**
+   * Sets the text that a screen reader speaks when it changes. The text is set only when it
+   * differs, and has no number that changes every second.
+   */
   function speak(text) {
     if ($('spoken').textContent !== text) $('spoken').textContent = text;
   }

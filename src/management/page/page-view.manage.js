@@ -1,13 +1,14 @@
 /**
  * The part of ingest's page that asks the management API: projects with their keys, usage and
- * history, dead letters, and the form that creates a project. Text goes in as text nodes only.
+ * history, dead letters, and the form that creates a project. The page adds values as text nodes
+ * only, so a value cannot become markup.
  */
 // biome-ignore lint/correctness/noUnusedVariables: page-view.js, joined behind this file, calls it.
 function management({ $, el, svg, panel, usageCell, whole, bytes, groups, authorization }) {
   const ROWS = 50;
-  /** Of a page when many entries are looked through. */
+  /** Entries of one answer when the page reads many dead letters. */
   const READ = 1000;
-  /** All that are kept. */
+  /** Hours of usage that the page reads; sluice keeps no more. */
   const USAGE_HOURS = 32 * 24;
   const COLUMNS = 8;
 
@@ -21,10 +22,13 @@ function management({ $, el, svg, panel, usageCell, whole, bytes, groups, author
     return [detail, ...fields.filter((text) => !detail.includes(text))].join(' ');
   }
 
-  /** Whether the token is of a viewer, as the last answer said. */
+  /** Whether the last answer said that the token is a viewer's. */
   let isViewer = false;
 
-  /** @returns its JSON, its tag, and the path of the next page when there is one */
+  /**
+   * Sends a request to the management API.
+   * @returns the answer's JSON and ETag, and the path of the next page when there is one
+   */
   async function ask(path, { method = 'GET', body, etag } = {}) {
     const isChange = method !== 'GET';
     const headers = {
@@ -36,7 +40,7 @@ function management({ $, el, svg, panel, usageCell, whole, bytes, groups, author
     const answer = await fetch(path, { method, ...sent, cache: 'no-store', headers });
     isViewer = answer.headers.get('X-Sluice-Role') === 'viewer';
     $('create').closest('section').hidden = isViewer;
-    // A token that came meanwhile is not the one that was refused.
+    // When the reader gave another token meanwhile, the refused token is not the present one.
     const isRefused = answer.status === 401 && headers.Authorization === authorization().Authorization;
     if (isRefused) $('login').hidden = false;
     if (!answer.ok) throw new Error(await detailOf(answer));
@@ -46,8 +50,9 @@ function management({ $, el, svg, panel, usageCell, whole, bytes, groups, author
   }
 
   /**
-   * Reads pages into a section until a screenful is shown, and more at a click. `add` shows the
-   * entries and returns how many rows they became. A new start ends the one before.
+   * Makes a list in a section. The returned function starts the list at a path: it reads pages of
+   * the API until ROWS rows are shown, and reads more at each click on "More". `add` shows the
+   * entries of a page and returns the number of its rows. A new start ends an earlier one.
    */
   function pagedList(section, { clear, add }) {
     const [more, note] = [section.querySelector('.more'), section.querySelector('.empty')];
@@ -153,7 +158,7 @@ function management({ $, el, svg, panel, usageCell, whole, bytes, groups, author
     );
   }
 
-  /** Day → outcome → count, the newest day first. */
+  /** Sums hours to days: returns [day, counts by outcome], the newest day first. */
   function byDay(hours) {
     const days = new Map();
     for (const { hour, outcomes } of hours) {
@@ -261,7 +266,7 @@ function management({ $, el, svg, panel, usageCell, whole, bytes, groups, author
     );
   }
 
-  /** A project that was deleted is listed no more. */
+  /** Reads the list again after a project was deleted. */
   function closed(id) {
     opened.delete(id);
     listProjects();
@@ -276,11 +281,15 @@ function management({ $, el, svg, panel, usageCell, whole, bytes, groups, author
 
   // ---- All projects ----
 
-  /** Projects whose details are open: a refresh closes none, and the address names the last one. */
+  /**
+   * Projects whose details are open. A refresh leaves them open. The page's address names the
+   * project that was opened last.
+   */
   const opened = new Set(
     /^#project\/[\w-]+$/.test(location.hash) ? [location.hash.slice('#project/'.length)] : [],
   );
-  // The address shows its project alone: among thousands it need not be on the first page of the list.
+  // When the address names a project, the list shows only this project, because among thousands it
+  // may not be on the first page of the list.
   for (const id of opened) $('filter').value = id;
 
   function projectRow(project) {
@@ -331,7 +340,7 @@ function management({ $, el, svg, panel, usageCell, whole, bytes, groups, author
   async function copy(field, button) {
     field.select();
     try {
-      // Only a page of https or localhost has a clipboard.
+      // navigator.clipboard exists only on a page of https or localhost.
       if (navigator.clipboard) await navigator.clipboard.writeText(field.value);
       else if (!document.execCommand('copy')) throw new Error('refused');
       button.textContent = 'Copied';
@@ -383,7 +392,7 @@ function management({ $, el, svg, panel, usageCell, whole, bytes, groups, author
     $('reasons').replaceChildren(...shown.querySelectorAll('table'));
     $('dead-letters').querySelector('details').hidden = cells.length === 0;
   }
-  /** Buttons of a dead letter. The outcome stands in their place. */
+  /** Makes the buttons of a dead letter. The outcome of a click replaces them. */
   function letterButtons(id) {
     const path = `/v1/dead-letters/${id}`;
     const place = el('span', { role: 'status' });
@@ -410,7 +419,7 @@ function management({ $, el, svg, panel, usageCell, whole, bytes, groups, author
     },
     add: (letters) => {
       for (const { id, reason, filedAt, projectId = '–', type = '–', bytes: size } of letters) {
-        // They come in the order of their filing.
+        // The letters come in the order of their filing, so the last one is the newest.
         reasons.set(reason, { count: (reasons.get(reason)?.count ?? 0) + 1, newest: filedAt });
         const buttons = isViewer ? '' : letterButtons(id);
         letterRows.append(row([id, projectId, type, bytes(size), moment(filedAt), buttons, reason]));
@@ -429,7 +438,7 @@ function management({ $, el, svg, panel, usageCell, whole, bytes, groups, author
   }
   $('refresh').addEventListener('click', refresh);
 
-  /** Shows it, once. */
+  /** Shows this part of the page when it is called first. */
   function open() {
     if (!$('management').hidden) return;
     $('management').hidden = false;
