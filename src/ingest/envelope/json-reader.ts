@@ -130,7 +130,10 @@ class JsonReader implements ItemReader, JsonReceiver {
   }
 
   nameEnd(at: number): void {
-    const json = this.#takeText(at);
+    const from = this.#textFrom;
+    if (from === undefined) return;
+    const isShort = this.#text.length + at - from < ID_NAME_JSON.length;
+    const json = isShort ? this.#dropText() : this.#takeText(at);
     this.#isId = json !== undefined && isIdName(json);
   }
 
@@ -173,9 +176,9 @@ class JsonReader implements ItemReader, JsonReceiver {
     return json.length > READ_BYTES_MAX ? undefined : json;
   }
 
-  #dropText(): void {
+  #dropText(): undefined {
     this.#textFrom = undefined;
-    this.#text.take();
+    if (this.#text.length > 0) this.#text.take();
   }
 }
 

@@ -177,6 +177,7 @@ export class JsonWalk {
 
   // ---- between values ----
 
+  /** Reads a token with the blanks before it; a string or number with all that the chunk has of it. */
   #readToken(from: number): number {
     const chunk = this.#chunk;
     let at = from;
@@ -184,19 +185,19 @@ export class JsonWalk {
     if (at === chunk.length) return at;
     const byte = chunk[at] as number;
     switch (this.#state) {
-      case 'first element':
-        return byte === CLOSE_ARRAY ? this.#close(at) : this.#beginValue(byte, at);
-      case 'value':
-        return this.#beginValue(byte, at);
-      case 'first name':
-        return byte === CLOSE_OBJECT ? this.#close(at) : this.#beginName(byte, at);
+      case 'comma':
+        return this.#readComma(byte, at);
       case 'name':
         return this.#beginName(byte, at);
       case 'colon':
         this.#state = 'value';
         return byte === COLON ? at + 1 : INVALID;
-      case 'comma':
-        return this.#readComma(byte, at);
+      case 'value':
+        return this.#beginValue(byte, at);
+      case 'first name':
+        return byte === CLOSE_OBJECT ? this.#close(at) : this.#beginName(byte, at);
+      case 'first element':
+        return byte === CLOSE_ARRAY ? this.#close(at) : this.#beginValue(byte, at);
       default:
         return INVALID;
     }
@@ -211,16 +212,16 @@ export class JsonWalk {
 
   #beginValue(byte: number, at: number): number {
     if (this.#depth <= 1) this.#receiver.valueBegin(this.#depth, at);
-    if (byte === OPEN_OBJECT || byte === OPEN_ARRAY) return this.#open(byte, at);
     if (byte === QUOTE) {
       this.#isName = false;
       this.#state = 'string';
-      return at + 1;
+      return this.#readString(at + 1);
     }
+    if (byte === OPEN_OBJECT || byte === OPEN_ARRAY) return this.#open(byte, at);
     if (byte === MINUS || isDigit(byte)) {
       this.#numberPart = byte === MINUS ? 'minus' : byte === ZERO ? 'zero' : 'digits';
       this.#state = 'number';
-      return at + 1;
+      return this.#readNumber(at + 1);
     }
     this.#word = WORDS.get(byte) ?? NOTHING;
     this.#wordLength = 1;
@@ -233,7 +234,7 @@ export class JsonWalk {
     if (this.#depth === 1) this.#receiver.nameBegin(at);
     this.#isName = true;
     this.#state = 'string';
-    return at + 1;
+    return this.#readString(at + 1);
   }
 
   #open(bracket: number, at: number): number {
