@@ -1,4 +1,6 @@
 /** Events and reports that come without an envelope: what is answered is what is stored. */
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { deflateSync, gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { openBrowser } from '../support/browser.ts';
@@ -116,27 +118,41 @@ describe('reports of browsers', () => {
     expect((await fetch(stranger, { method: 'POST', body: '{}' })).status).toBe(401);
   });
 
+  it('of the Reporting API are allowed by the preflight that browsers send before', async () => {
+    const headers = {
+      'access-control-request-method': 'POST',
+      'access-control-request-headers': 'content-type',
+      origin: 'https://shop.example',
+    };
+    const answer = await fetch(urlOf('security/'), { method: 'OPTIONS', headers });
+    expect([answer.status, answer.headers.get('access-control-allow-headers')]).toEqual([
+      204,
+      'content-type',
+    ]);
+  });
+
   it('that Chromium sends by itself are stored', async () => {
+    const policy = `default-src 'none'; report-uri ${urlOf('security/', '&sentry_environment=test')}`;
+    const site = createServer((_req, res) =>
+      res
+        .writeHead(200, { 'content-type': 'text/html', 'content-security-policy': policy })
+        .end('<script>blocked()</script>'),
+    );
+    await new Promise<void>((resolve) => site.listen(0, '127.0.0.1', resolve));
+    const url = `http://127.0.0.1:${(site.address() as AddressInfo).port}/`;
     const browser = await openBrowser();
     try {
-      const page = await browser.newPage();
-      const policy = `default-src 'none'; report-uri ${urlOf('security/', '&sentry_environment=test')}`;
-      await page.route('http://shop.test/', (route) =>
-        route.fulfill({
-          headers: { 'content-type': 'text/html', 'content-security-policy': policy },
-          body: '<script>blocked()</script>',
-        }),
-      );
-      await page.goto('http://shop.test/');
+      await (await browser.newPage()).goto(url);
       const found = () => system.stored().filter(({ payload }) => 'csp-report' in payload);
       await expect.poll(() => found().length).toBeGreaterThan(0);
       expect(found()[0]).toMatchObject({
         type: 'raw_security',
         item_header: { content_type: 'application/csp-report', sentry_environment: 'test' },
-        payload: { 'csp-report': { 'document-uri': 'http://shop.test/', 'blocked-uri': 'inline' } },
+        payload: { 'csp-report': { 'document-uri': url, 'blocked-uri': 'inline' } },
       });
     } finally {
       await browser.close();
+      site.close();
     }
   });
 });

@@ -177,7 +177,7 @@ export class JsonWalk {
 
   // ---- between values ----
 
-  /** Reads a token with the blanks before it; a string or number with all that the chunk has of it. */
+  /** Reads a token with the blanks before it. Of a long token it reads what the chunk has. */
   #readToken(from: number): number {
     const chunk = this.#chunk;
     let at = from;
