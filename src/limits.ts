@@ -33,6 +33,16 @@ export const ITEM_HEADERS_BYTES_MAX = 256 * KIB;
 /** Most brackets that may be open in a body that is JSON. No SDK nests a tenth of it. */
 export const JSON_DEPTH_MAX = 512;
 /**
+ * Most records in an OTLP request. Exporters send 512 at a time, a Collector 8,192. An empty record
+ * takes two bytes and becomes a row.
+ */
+export const OTLP_RECORDS_MAX = 20_000;
+/**
+ * Most fields in an OTLP request outside its records: its resources, its scopes, and their members.
+ * A resource and a scope of its own for each record are eight fields.
+ */
+export const OTLP_PARTS_MAX = 10 * OTLP_RECORDS_MAX;
+/**
  * Bytes of a body of reports by browsers, as sent and after decompression. Anybody who sees a page
  * may send such reports with its key.
  */

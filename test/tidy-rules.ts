@@ -91,8 +91,9 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   'ingest/envelope': [],
   'ingest/filter': [],
   'ingest/limit': ['projects'],
+  'ingest/otlp': ['ingest/envelope'],
   'ingest/usage': ['projects', 'stream'],
-  'ingest/http': ['ingest/envelope', 'ingest/filter', 'ingest/limit', 'projects', 'stream'],
+  'ingest/http': ['ingest/envelope', 'ingest/filter', 'ingest/limit', 'ingest/otlp', 'projects', 'stream'],
   processor: ['projects', 'sink', 'stream'],
   management: ['ingest', 'processor', 'projects', 'stream'],
 };

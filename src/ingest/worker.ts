@@ -22,6 +22,7 @@ import { SpoolReader } from './filter/pick-fields.ts';
 import { unsupportedHintFor } from './http/answers/limit-headers.ts';
 import { TrustedProxies } from './http/client-address.ts';
 import type { RequestServices } from './http/endpoint-request.ts';
+import { itemRoutes } from './http/item-endpoints.ts';
 import { exposeMetrics } from './http/metrics/exposition.ts';
 import { PageFigures } from './http/metrics/page-figures.ts';
 import { RequestLog } from './http/metrics/request-log.ts';
@@ -153,9 +154,10 @@ class IngestWorker {
       exchanges: this.#exchanges,
       metrics: this.#metrics,
       heartbeatPath: config.heartbeatPath,
+      itemRoutes: itemRoutes(config.storeTypes),
       openItems: tracing
         ? tracedBy(tracing)
-        : (endpoint) => (services, exchange) => new IngestRequest(services, exchange, endpoint),
+        : (services, exchange, { endpoint }) => new IngestRequest(services, exchange, endpoint),
       services: () => this.#serving?.services,
       readiness: () => {
         const readiness = this.readiness();

@@ -24,6 +24,9 @@ export const ITEM_TYPES = [
   'client_report',
   'replay_video',
   'raw_security',
+  'otlp_traces',
+  'otlp_logs',
+  'otlp_metrics',
 ] as const;
 export type ItemType = (typeof ITEM_TYPES)[number];
 
@@ -35,6 +38,8 @@ const STANDARD_TYPES = [
   'replay_event',
   'replay_recording',
   'span',
+  'otlp_traces',
+  'otlp_logs',
 ] as const satisfies readonly ItemType[];
 type StandardType = (typeof STANDARD_TYPES)[number];
 export type ExtraType = Exclude<ItemType, StandardType>;
@@ -60,9 +65,14 @@ const SKIPPED: ReadonlySet<string> = new Set(SKIPPED_TYPES);
 const isSkippedType = (type: string): type is SkippedType => SKIPPED.has(type);
 export const skippedType = (type: string): SkippedType => (isSkippedType(type) ? type : 'other');
 
-/** All types that are stored: those that always are, and `extra`. */
+/** Types whose payload is a whole OTLP request. No envelope may hold them. */
+const OTLP_TYPES = ['otlp_traces', 'otlp_logs', 'otlp_metrics'] as const satisfies readonly ItemType[];
+export type OtlpType = (typeof OTLP_TYPES)[number];
+const OTLP: ReadonlySet<string> = new Set(OTLP_TYPES);
+
+/** All types that are stored of an envelope: those that always are, and `extra`. */
 export const storedTypes = (extra: readonly ExtraType[]): ReadonlySet<string> =>
-  new Set<string>([...STANDARD_TYPES, ...extra]);
+  new Set<string>([...STANDARD_TYPES, ...extra].filter((type) => !OTLP.has(type)));
 
 /** Categories of items that a project can limit one by one. */
 export const CATEGORIES = ['errors', 'transactions', 'spans', 'logs', 'replays'] as const;
@@ -73,6 +83,8 @@ const CATEGORY_OF: Readonly<Partial<Record<ItemType, Category>>> = {
   transaction: 'transactions',
   span: 'spans',
   log: 'logs',
+  otlp_traces: 'spans',
+  otlp_logs: 'logs',
   replay_event: 'replays',
   replay_recording: 'replays',
   replay_video: 'replays',

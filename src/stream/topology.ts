@@ -54,6 +54,8 @@ export const STREAM_OF_TYPE: Record<ItemType, FrameStream> = {
   replay_event: 'replays',
   replay_recording: 'replays',
   span: 'transactions',
+  otlp_traces: 'transactions',
+  otlp_logs: 'logs',
   ...(Object.fromEntries(EXTRA_TYPES.map((type) => [type, 'extras'])) as Record<ExtraType, 'extras'>),
 };
 

@@ -95,7 +95,8 @@ export class OpenApi {
     if (!content) return body === '' ? [] : [`has a body: ${body}`];
     const type = headers.get('content-type') ?? '';
     if (!content[type]) return [`is of type ${type}`];
-    return matches(content[type].schema, JSON.parse(body)) ? [] : [`says ${body}`];
+    const said = type === 'application/json' ? JSON.parse(body) : body;
+    return matches(content[type].schema, said) ? [] : [`says ${body}`];
   }
 
   /** References replaced by what they name; keys beside a reference in a path item are added to it. */

@@ -10,6 +10,7 @@ const ENVELOPE = '/api/{projectId}/envelope';
 const SLASHED = '/api/{projectId}/envelope/';
 const STORE = '/api/{projectId}/store/';
 const SECURITY = '/api/{projectId}/security/';
+const OTLP = '/api/{projectId}/integration/otlp/v1/{signal}/';
 const HEARTBEAT = '/heartbeat/{token}';
 const MIB = 1024 * 1024;
 
@@ -50,8 +51,15 @@ const send = (
   body: string | Uint8Array,
   headers: Record<string, string> = {},
 ): Promise<Answered> => ask('POST', ENVELOPE, { url: urlOf(project), body, headers });
-const post = (path: string, body: string | Uint8Array, type: string): Promise<Answered> => {
-  const url = urlOf(open).replace('/envelope', path.slice(path.lastIndexOf('}') + 1));
+/** The path of an endpoint below that of the project. */
+const doorOf = (path: string): string => path.replace('{signal}', 'traces').slice('/api/{projectId}'.length);
+const post = (
+  path: string,
+  body: string | Uint8Array,
+  type: string,
+  of: Project = open,
+): Promise<Answered> => {
+  const url = urlOf(of).replace('/envelope', doorOf(path));
   return ask('POST', path, { url, body, headers: { 'content-type': type } });
 };
 const ping = (body?: string | Uint8Array, to = token): Promise<Answered> =>
@@ -96,12 +104,43 @@ it('takes events without an envelope, and reports of browsers', async () => {
   for (const path of [STORE, SECURITY]) {
     expect((await post(path, 'x', 'application/json')).status).toBe(400);
     expect((await post(path, Buffer.alloc(5 * MIB + 1, 'x'), 'application/json')).status).toBe(413);
-    const url = `/api/${open.id}${path.slice(path.lastIndexOf('}') + 1)}`;
-    expect((await ask('POST', path, { url })).status).toBe(401);
-    await ask('OPTIONS', path, { url });
-    await ask('PUT', path, { url });
+    await askUnauthorized(path);
   }
   expect((await post(SECURITY, '{}', 'text/plain')).status).toBe(415);
+});
+
+/** Sends without a key, asks for leave as browsers do, and with a wrong method. */
+async function askUnauthorized(path: string): Promise<void> {
+  const url = `/api/${open.id}${doorOf(path)}`;
+  expect((await ask('POST', path, { url })).status).toBe(401);
+  await ask('OPTIONS', path, { url });
+  await ask('PUT', path, { url });
+}
+
+const PROTOBUF = 'application/x-protobuf';
+/** A request with one span, which is empty. */
+const SPAN = Buffer.from([0x0a, 0x04, 0x12, 0x02, 0x12, 0x00]);
+const SPAN_JSON = '{"resourceSpans":[{"scopeSpans":[{"spans":[{}]}]}]}';
+
+it('takes OTLP, in both encodings', async () => {
+  const limited = await system.createProject({ rateLimit: 2 });
+  for (const [type, body] of [
+    [PROTOBUF, SPAN],
+    ['application/json', SPAN_JSON],
+  ] as const) {
+    expect((await post(OTLP, body, type)).headers.get('x-service-usage')).toMatch(/\/unlimited$/);
+    expect((await post(OTLP, 'x', type)).status).toBe(400);
+    expect((await post(OTLP, Buffer.alloc(5 * MIB + 1, 'x'), type)).status).toBe(413);
+    await post(OTLP, body, type, limited);
+    await post(OTLP, body, type, limited);
+    expect((await post(OTLP, body, type, limited)).status).toBe(429);
+    await askUnauthorized(OTLP);
+    const url = urlOf(open).replace('/envelope', doorOf(OTLP));
+    const lines = `Host: x\r\nContent-Type: ${type}\r\nContent-Length: 1\r\nExpect: 100-Continue\r\n\r\n`;
+    const expecting = await rawRequest(system.port, `POST ${url} HTTP/1.1\r\n${lines}`);
+    expect([expecting.status, api.problems('POST', OTLP, expecting)]).toEqual([417, []]);
+  }
+  expect((await post(OTLP, '{}', 'text/plain')).status).toBe(415);
 });
 
 it('answers heartbeats', async () => {
@@ -145,8 +184,14 @@ it('answers preflights, other methods and unknown paths', async () => {
 
 it('fails and refuses as documented when NATS hangs or is away', async () => {
   await freeze(system.nats.pid);
-  const answers = await Promise.all([send(open, errorEvent(eventId())), ping('', calmToken)]);
-  expect(answers.map(({ status }) => status)).toEqual([500, 500]);
+  const answers = await Promise.all([
+    send(open, errorEvent(eventId())),
+    ping('', calmToken),
+    post(OTLP, SPAN, PROTOBUF),
+    post(OTLP, SPAN_JSON, 'application/json'),
+  ]);
+  expect(answers.map(({ status }) => status)).toEqual([500, 500, 503, 503]);
+  expect(answers[3]?.body).toMatch(/^\{"code":14,"message":"Internal server error, errorId [0-9a-f]{32}"\}$/);
   thaw(system.nats.pid);
   await system.nats.stop();
   await until(async () => (await send(open, errorEvent(eventId()))).status === 503);

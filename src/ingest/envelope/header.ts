@@ -21,7 +21,10 @@ export type Malformed =
   | 'the body is no JSON object'
   | 'the body is neither a JSON object nor a list of them'
   | 'the body has too many reports'
-  | 'the body is nested too deeply';
+  | 'the body is nested too deeply'
+  | 'the body is no OTLP request'
+  | 'the body has too many records'
+  | 'the body has too many fields';
 
 export type EnvelopeHeader = {
   /** 32 lower-case hex digits; undefined when the header has no id, or only zeros. */
@@ -30,6 +33,8 @@ export type EnvelopeHeader = {
   sentAt?: string;
   /** `name/version`; undefined when either is missing, or when they are longer than any SDK's. */
   sdk?: string;
+  /** Whether the body, now that it is whole, has nothing to store. Then its items are dropped. */
+  hasNothing?: boolean;
 };
 
 export type ItemHeader = {

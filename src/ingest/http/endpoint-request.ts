@@ -98,9 +98,8 @@ export abstract class EndpointRequest implements BodyReader {
     if (this.finished) return;
     this.reason = reason;
     this.services.metrics.refuseBody(reason);
-    const { refusals, unsupported } = this.#endpoint.answers;
-    if (kind === 'unsupported') this.finish('invalid', withReason(unsupported, reason));
-    else this.finish(kind, withReason(refusals[kind], reason));
+    const answer = withReason(this.#endpoint.answers.refusals[kind], reason);
+    this.finish(kind === 'unsupported' ? 'invalid' : kind, answer);
   }
 
   protected refuse(outcome: Refused): void {

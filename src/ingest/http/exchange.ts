@@ -40,7 +40,7 @@ import {
   REFUSED_DRAIN_BYTES_MAX,
   REFUSED_DRAIN_PIECES_RATIO,
 } from '../../limits.ts';
-import { COMMON_HEADERS } from './answers/cors.ts';
+import { COMMON_HEADERS, FIRST_HEADER } from './answers/cors.ts';
 import { type Answer, requestIdLine } from './answers/outcome.ts';
 import { type OpenExchanges, SWEEP_MS } from './open-exchanges.ts';
 
@@ -332,8 +332,10 @@ export class Exchange {
       // uWebSockets.js writes 200 OK by itself, and each call into it costs time.
       if (answer.status !== '200 OK') socket.writeStatus(answer.status);
       // One call for all headers, as headerLines explains: a call costs more than the bytes.
-      socket.writeHeader(COMMON_HEADERS.name, COMMON_HEADERS.value + headers);
-      if (answer.body !== '') socket.end(answer.body, asks);
+      const common = answer.isProtobuf ? COMMON_HEADERS.protobuf : COMMON_HEADERS.json;
+      socket.writeHeader(FIRST_HEADER, common + headers);
+      // An empty message of protobuf is a body, whose length is 0.
+      if (answer.body !== '' || answer.isProtobuf) socket.end(answer.body, asks);
       else if (asks) socket.endWithoutBody(0, true);
       else socket.endWithoutBody(); // a 204 must not carry a Content-Length
     });

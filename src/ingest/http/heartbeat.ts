@@ -14,7 +14,7 @@ import type { RequestHead } from './request-head.ts';
 
 const HEARTBEAT_BODY_BYTES_MAX = 10 * 1024;
 
-const HEARTBEAT: Endpoint = { name: 'heartbeat', answers: HEARTBEAT_ANSWERS };
+export const HEARTBEAT: Endpoint = { name: 'heartbeat', answers: HEARTBEAT_ANSWERS };
 
 export class HeartbeatRequest extends EndpointRequest {
   #pieces: Uint8Array[] = [];

@@ -1,22 +1,23 @@
 /**
- * The endpoints below `/api/{project}/` that take items. An endpoint is a row of
- * {@link ITEM_ENDPOINTS}: the reader of its bodies and its answers. The request (request.ts) is the
+ * The endpoints below `/api/{project}/` that take items. An endpoint is the reader of its bodies
+ * and its answers; a row of {@link itemRoutes} gives its address. The request (request.ts) is the
  * same for all of them.
  */
+import type { ExtraType, OtlpType } from '../../lib/item-types.ts';
 import { ITEM_HEADERS_BYTES_MAX, ITEMS_MAX, REPORTS_BYTES_MAX } from '../../limits.ts';
 import { newEventReader, newReportReader } from '../envelope/json-reader.ts';
 import { type NewItemReader, newParser } from '../envelope/parser.ts';
+import { OTLP_CONTENT_TYPES, type OtlpForm, OtlpReader } from '../otlp/otlp-reader.ts';
+import { OTLP_ANSWERS } from './answers/otlp.ts';
 import { ENVELOPE_ANSWERS } from './answers/outcome.ts';
 import type { Endpoint } from './endpoint-request.ts';
 import type { RequestHead } from './request-head.ts';
 
 export type ItemEndpoint = Endpoint & {
-  /** The path below `/api/{project}/`, without slashes at its ends. */
-  readonly path: string;
   /**
    * Returns the reader of a request's body; undefined: the endpoint does not take its content type.
    */
-  readerFor(head: RequestHead): NewItemReader | undefined;
+  readerFor(head: RequestHead, projectId: string): NewItemReader | undefined;
   /** Most bytes of a body, as sent and inflated, where the settings allow more. */
   readonly bytesMax?: number;
   /** Whether a body without an encoding may be base64 of a stream in zlib's wrapping. */
@@ -25,7 +26,6 @@ export type ItemEndpoint = Endpoint & {
 
 export const ENVELOPE: ItemEndpoint = {
   name: 'ingest',
-  path: 'envelope',
   readerFor: () => newParser,
   answers: ENVELOPE_ANSWERS,
 };
@@ -33,7 +33,6 @@ export const ENVELOPE: ItemEndpoint = {
 /** Events of clients before 2020, which know no envelopes, and of scripts. */
 const STORE: ItemEndpoint = {
   name: 'ingest',
-  path: 'store',
   readerFor: () => newEventReader,
   mayBeBase64: true,
   answers: ENVELOPE_ANSWERS,
@@ -75,7 +74,6 @@ const contentTypeOf = (head: RequestHead): string =>
 /** Reports that browsers send by themselves: of CSP, Expect-CT and the Reporting API. */
 const SECURITY: ItemEndpoint = {
   name: 'ingest',
-  path: 'security',
   readerFor: (head) => {
     const contentType = contentTypeOf(head);
     if (!REPORT_TYPES.has(contentType)) return undefined;
@@ -85,4 +83,46 @@ const SECURITY: ItemEndpoint = {
   answers: ENVELOPE_ANSWERS,
 };
 
-export const ITEM_ENDPOINTS: readonly ItemEndpoint[] = [ENVELOPE, STORE, SECURITY];
+/** An address, and the endpoint that serves a request there. */
+export type ItemRoute = {
+  /** The path below `/api/{project}/`, without slashes at its ends. */
+  readonly path: string;
+  /** Returns the endpoint that answers in the form of the request. */
+  endpointFor(head: RequestHead): ItemEndpoint;
+};
+
+const OTLP_PATH = 'integration/otlp/v1/';
+
+/** A signal of OTLP. The body's encoding, which the content type names, is that of the answer. */
+function otlpRoute(signal: string, type: OtlpType): ItemRoute {
+  const path = OTLP_PATH + signal;
+  const endpointIn = (form: OtlpForm, isTaken: boolean): ItemEndpoint => ({
+    name: 'ingest',
+    readerFor: (_head, projectId) =>
+      isTaken ? (receiver) => new OtlpReader({ type, form }, projectId, receiver) : undefined,
+    answers: OTLP_ANSWERS[form],
+  });
+  const protobuf = endpointIn('protobuf', true);
+  const json = endpointIn('json', true);
+  const other = endpointIn('json', false);
+  return {
+    path,
+    endpointFor: (head) => {
+      const contentType = contentTypeOf(head);
+      if (contentType === OTLP_CONTENT_TYPES.protobuf) return protobuf;
+      return contentType === OTLP_CONTENT_TYPES.json ? json : other;
+    },
+  };
+}
+
+const route = (path: string, endpoint: ItemEndpoint): ItemRoute => ({ path, endpointFor: () => endpoint });
+
+/** All addresses for items. That of OTLP metrics is one only where they are stored. */
+export const itemRoutes = (storeTypes: readonly ExtraType[]): ItemRoute[] => [
+  route('envelope', ENVELOPE),
+  route('store', STORE),
+  route('security', SECURITY),
+  otlpRoute('traces', 'otlp_traces'),
+  otlpRoute('logs', 'otlp_logs'),
+  ...(storeTypes.includes('otlp_metrics') ? [otlpRoute('metrics', 'otlp_metrics')] : []),
+];

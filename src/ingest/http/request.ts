@@ -151,7 +151,7 @@ export class IngestRequest extends EndpointRequest {
       const detail = exceeds(Math.min(bytesMax, budget.maxBodyBytes));
       return this.#onBody({ ok: false, failure: { kind: 'too_large', detail } });
     }
-    const newReader = this.#endpoint.readerFor(head);
+    const newReader = this.#endpoint.readerFor(head, project.id);
     if (!newReader) return this.#onBody({ ok: false, failure: { kind: 'unsupported', detail: OTHER_TYPE } });
     const upload = new Upload({
       encoding: head.headers['content-encoding'],
@@ -434,8 +434,9 @@ export class IngestRequest extends EndpointRequest {
   ): void {
     const isWhole = skipped.size === 0 && !this.#dropped;
     for (const [type, count] of skipped) this.services.metrics.skipped[type] += count;
-    const { status, body } = this.#endpoint.answers.accepted(eventId);
-    this.finish(outcome, { status, headers: isWhole ? headers : headers + this.#missingHint(skipped), body });
+    const { status, body, isProtobuf } = this.#endpoint.answers.accepted(eventId);
+    const hint = isWhole ? '' : this.#missingHint(skipped);
+    this.finish(outcome, { status, headers: headers + hint, body, isProtobuf });
   }
 
   /**
@@ -470,7 +471,7 @@ export class IngestRequest extends EndpointRequest {
     this.#upload?.dispose();
     const usage = outcome === 'accepted' || outcome === 'quota_exceeded' ? this.#usageHeaders : '';
     if (!answer) return super.finish(outcome);
-    const { status, headers, body } = answer;
-    super.finish(outcome, { status, headers: this.#rateHeaders + usage + headers, body });
+    const { status, headers, body, isProtobuf } = answer;
+    super.finish(outcome, { status, headers: this.#rateHeaders + usage + headers, body, isProtobuf });
   }
 }

@@ -5,19 +5,11 @@
 import uWS from 'uWebSockets.js';
 import { REQUESTS_IN_FLIGHT_MAX } from '../../limits.ts';
 import { preflightHeaders } from './answers/cors.ts';
-import {
-  type Answer,
-  EXPECTATION_FAILED,
-  methodNotAllowed,
-  NOT_FOUND,
-  REFUSALS,
-  STARTING,
-  withReason,
-} from './answers/outcome.ts';
-import type { RequestServices } from './endpoint-request.ts';
+import { type Answer, methodNotAllowed, NOT_FOUND, withReason } from './answers/outcome.ts';
+import type { Endpoint, RequestServices } from './endpoint-request.ts';
 import { Exchange } from './exchange.ts';
-import { HeartbeatRequest } from './heartbeat.ts';
-import { ITEM_ENDPOINTS, type ItemEndpoint } from './item-endpoints.ts';
+import { HEARTBEAT, HeartbeatRequest } from './heartbeat.ts';
+import type { ItemEndpoint, ItemRoute } from './item-endpoints.ts';
 import type { EndpointName, RequestMetrics } from './metrics/request-metrics.ts';
 import { type OpenExchanges, SWEEP_MS } from './open-exchanges.ts';
 import { RequestHead } from './request-head.ts';
@@ -36,7 +28,7 @@ const NOT_SERVED: ReadonlyMap<string, string> = new Map([
   ['minidump', 'a minidump is taken as an attachment in an envelope alone'],
   ['upload', 'no upload in pieces: an attachment is taken in an envelope alone'],
   ['unreal', 'crash reports of this kind are not taken'],
-  ['integration', 'OTLP is not taken: POST /api/{project}/envelope/'],
+  ['integration', 'of OTLP, traces and logs are taken, and metrics only where they are stored'],
 ]);
 
 const partsOf = (path: string): string[] => path.split('/').filter((part) => part !== '');
@@ -63,20 +55,22 @@ function parameterIn(path: string, route: string): string | undefined {
 
 type Handler = (res: uWS.HttpResponse, req: uWS.HttpRequest, parameter?: string) => void;
 
-/** Makes the request object when a head has arrived. */
-export type Opener = (
+type Started = { start(head: RequestHead): void };
+/**
+ * Makes the request object when a head has arrived. `at`: the endpoint, and the path of its route.
+ */
+type Opener<E extends Endpoint> = (
   services: RequestServices,
   exchange: Exchange,
-  head: RequestHead,
-) => { start(head: RequestHead): void };
-
-/** Makes the opener of an endpoint that takes items. */
-export type ItemOpener = (endpoint: ItemEndpoint) => Opener;
+  at: { endpoint: E; path: string; head: RequestHead },
+) => Started;
+export type ItemOpener = Opener<ItemEndpoint>;
 
 export type ServerOptions = {
   exchanges: OpenExchanges;
   metrics: RequestMetrics;
   heartbeatPath: string;
+  itemRoutes: readonly ItemRoute[];
   openItems: ItemOpener;
   /** Undefined until the registry has loaded; until then requests get 503. */
   services(): RequestServices | undefined;
@@ -102,11 +96,11 @@ export class Server {
     this.#app.filter((_res, change) => {
       this.connections += Number(change) > 0 ? 1 : -1;
     });
-    for (const endpoint of ITEM_ENDPOINTS)
-      this.#endpoint(endpoint.name, `/api/:project/${endpoint.path}`, options.openItems(endpoint));
+    for (const { path, endpointFor } of options.itemRoutes)
+      this.#endpoint(`/api/:project/${path}`, endpointFor, options.openItems);
     this.#endpoint(
-      'heartbeat',
       `${options.heartbeatPath}/:token`,
+      () => HEARTBEAT,
       (services, exchange) => new HeartbeatRequest(services, exchange),
     );
     this.#page('/healthz', () => ({
@@ -170,20 +164,22 @@ export class Server {
    * Adds the routes of an endpoint, with and without a final slash. POST is served, OPTIONS is
    * answered as a preflight, and every other method gets 405.
    */
-  #endpoint(endpoint: EndpointName, path: string, open: Opener): void {
+  #endpoint<E extends Endpoint>(path: string, endpointFor: (head: RequestHead) => E, open: Opener<E>): void {
     const { exchanges } = this.#options;
     const serve: Handler = (res, req, parameter) => {
       const head = new RequestHead(req, parameter);
       const exchange = new Exchange(res, exchanges, head);
       const services = this.#options.services();
+      const endpoint = endpointFor(head);
+      const { refusals } = endpoint.answers;
       if (head.isOdd) {
-        this.#note(endpoint, 'invalid', exchange, head.oddness);
-        const refusal = head.oddExpectation ? EXPECTATION_FAILED : REFUSALS.invalid;
+        this.#note(endpoint.name, 'invalid', exchange, head.oddness);
+        const refusal = head.oddExpectation ? refusals.odd_expectation : refusals.invalid;
         exchange.answerAndClose(withReason(refusal, head.oddness));
       } else if (!services || exchanges.inFlight > REQUESTS_IN_FLIGHT_MAX) {
-        this.#note(endpoint, 'overloaded', exchange);
-        exchange.answer(services ? REFUSALS.overloaded : STARTING);
-      } else open(services, exchange, head).start(head);
+        this.#note(endpoint.name, 'overloaded', exchange);
+        exchange.answer(services ? refusals.overloaded : refusals.starting);
+      } else open(services, exchange, { endpoint, path, head }).start(head);
     };
     const handle: Handler = (res, req, parameter) => {
       const method = req.getMethod();

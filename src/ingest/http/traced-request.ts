@@ -12,9 +12,8 @@ import type { ItemOpener } from './server.ts';
 /** Returns the function that opens the requests of a worker with tracing. */
 export const tracedBy =
   (tracing: Tracing): ItemOpener =>
-  (endpoint) =>
-  (services, exchange, head) => {
-    const span = tracing.request(`POST /api/{project}/${endpoint.path}`, {
+  (services, exchange, { endpoint, path, head }) => {
+    const span = tracing.request(`POST ${path.replace(':project', '{project}')}`, {
       traceparent: head.getHeader('traceparent'),
       tracestate: head.getHeader('tracestate'),
     });

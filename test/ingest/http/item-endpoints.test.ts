@@ -2,12 +2,14 @@
 import { deflateSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
 import type { HeldItem } from '../../../src/ingest/envelope/upload.ts';
-import { ITEM_ENDPOINTS, type ItemEndpoint } from '../../../src/ingest/http/item-endpoints.ts';
+import { type ItemEndpoint, itemRoutes } from '../../../src/ingest/http/item-endpoints.ts';
 import { REPORTS_BYTES_MAX } from '../../../src/limits.ts';
 import { COUNTED, REFUSED, type Serving, serve, TOKEN, UNAVAILABLE } from './ingest.ts';
 
 const endpointOf = (path: string): ItemEndpoint =>
-  ITEM_ENDPOINTS.find((endpoint) => endpoint.path === path) as ItemEndpoint;
+  itemRoutes([])
+    .find((route) => route.path === path)
+    ?.endpointFor(undefined as never) as ItemEndpoint;
 const STORE = { endpoint: endpointOf('store') };
 const ID = '9ec79c33ec9942ab8353589fcb2e04dc';
 

@@ -39,15 +39,16 @@ export const CORS_HEADERS: readonly Header[] = [
   ['Access-Control-Expose-Headers', EXPOSED.join(', ')],
 ];
 
-const [first, ...rest] = [JSON_TYPE, ...CORS_HEADERS];
-
+/** Name of the first header of every answer. */
+export const FIRST_HEADER = JSON_TYPE[0];
+const FURTHER_LINES = headerLines(CORS_HEADERS);
 /**
- * The headers that every answer has, as one name and one value. The value holds the lines of the
- * further headers ({@link headerLines}).
+ * Value of the first header, by the type of the answer's body. The value holds the lines of the
+ * further headers that every answer has ({@link headerLines}).
  */
 export const COMMON_HEADERS = {
-  name: first?.[0] ?? '',
-  value: (first?.[1] ?? '') + headerLines(rest),
+  json: JSON_TYPE[1] + FURTHER_LINES,
+  protobuf: `application/x-protobuf${FURTHER_LINES}`,
 };
 
 const ASKED_CHARS_MAX = 4_096;

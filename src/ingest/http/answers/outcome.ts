@@ -46,6 +46,8 @@ export type Answer = {
   /** Header lines, made by {@link headerLines}. */
   headers: string;
   body: string;
+  /** Whether the body is protobuf; else it is JSON. */
+  isProtobuf?: boolean | undefined;
 };
 
 export const JSON_TYPE: Header = ['Content-Type', 'application/json'];
@@ -78,7 +80,8 @@ const REMAINING_NONE: Header = ['X-RateLimit-Remaining', '0'];
 const RETRY_AFTER: Header = ['Retry-After', `${RETRY_AFTER_SEC}`];
 
 /**
- * The refusals. `rate_limited` also gets a hint that depends on the window: see limit-headers.ts.
+ * The refusals, by their outcome or by a name of their own. `rate_limited` also gets a hint that
+ * depends on the window: see limit-headers.ts.
  */
 export const REFUSALS = {
   unauthenticated: refusal('401 Unauthorized', 'Missing authentication'),
@@ -101,36 +104,34 @@ export const REFUSALS = {
     'Retry-After',
     `${OVERLOAD_RETRY_AFTER_SEC}`,
   ]),
-} as const satisfies Partial<Record<Outcome, Answer>>;
-export type Refused = keyof typeof REFUSALS;
-
-/** The answer `overloaded` of a worker that has not loaded the registry yet. */
-export const STARTING = refusal('503 Service Unavailable', 'Service overloaded', [
-  'Retry-After',
-  `${STARTING_RETRY_AFTER_SEC}`,
-]);
-
-export const EXPECTATION_FAILED = refusal('417 Expectation Failed', 'Expectation failed');
+  /** Outcome `overloaded`: the worker has not loaded the registry yet. */
+  starting: refusal('503 Service Unavailable', 'Service overloaded', [
+    'Retry-After',
+    `${STARTING_RETRY_AFTER_SEC}`,
+  ]),
+  /** Outcome `invalid`: the endpoint does not take the body's content type. */
+  unsupported: refusal('415 Unsupported Media Type', 'Unsupported media type'),
+  /** Outcome `invalid`: the header Expect is not written as the HTTP library knows it. */
+  odd_expectation: refusal('417 Expectation Failed', 'Expectation failed'),
+} as const;
+export type Refusal = keyof typeof REFUSALS;
+/** Outcomes that are refusals. */
+export type Refused = Extract<Refusal, Outcome>;
 
 /**
  * Adds a reason to an answer.
  * @param reason from a closed set, without any text of a client
  */
-export const withReason = ({ status, headers, body }: Answer, reason: string): Answer => ({
-  status,
-  headers: headers + headerLines([[REASON, reason]]),
-  body,
+export const withReason = (answer: Answer, reason: string): Answer => ({
+  ...answer,
+  headers: answer.headers + headerLines([[REASON, reason]]),
 });
-
-/** The answer to a body whose content type the endpoint does not take. Its outcome is `invalid`. */
-export const UNSUPPORTED = refusal('415 Unsupported Media Type', 'Unsupported media type');
 
 /** The answers of an endpoint. Headers that depend on a limit or a filter are added to them. */
 export type Answers = {
   /** @param eventId '' where there is none */
   accepted(eventId: string): Answer;
-  readonly refusals: Readonly<Record<Refused, Answer>>;
-  readonly unsupported: Answer;
+  readonly refusals: Readonly<Record<Refusal, Answer>>;
   /** @param errorId names the request in the log */
   failed(errorId: string): Answer;
 };
@@ -144,7 +145,6 @@ const failed = (errorId: string): Answer => ({
 export const ENVELOPE_ANSWERS: Answers = {
   accepted: (eventId) => ({ status: '200 OK', headers: '', body: `{"id":"${eventId}"}` }),
   refusals: REFUSALS,
-  unsupported: UNSUPPORTED,
   failed,
 };
 
@@ -156,7 +156,6 @@ const HEARTBEAT_LIMITED = refusal('429 Too Many Requests', 'Rate limit exceeded'
 export const HEARTBEAT_ANSWERS: Answers = {
   accepted: () => HEARTBEAT_ACCEPTED,
   refusals: { ...REFUSALS, rate_limited: HEARTBEAT_LIMITED, limiter_unavailable: HEARTBEAT_LIMITED },
-  unsupported: UNSUPPORTED,
   failed,
 };
 

@@ -1,0 +1,97 @@
+import { ByteQueue } from '../envelope/byte-queue.ts';
+import { type JsonReceiver, JsonWalk, type NoJson } from '../envelope/json-walk.ts';
+
+/** Names of the three lists in one another: of resources, of scopes, of records. */
+export type ListNames = readonly [resources: string, scopes: string, records: string];
+
+/** Depth of a record: each of the three lists is a member of an object in the list around it. */
+const RECORD_DEPTH = 6;
+const OPEN_OBJECT = 0x7b;
+const OPEN_ARRAY = 0x5b;
+const LETTER_N = 0x6e;
+const BACKSLASH = 0x5c;
+const NOTHING = Buffer.alloc(0);
+/** Longest name that is read: more than one of the lists has when all its letters are escaped. */
+const NAME_BYTES_MAX = 128;
+
+/**
+ * Counts the records of an OTLP request in JSON, which comes in chunks of any size, and checks that
+ * the lists around them are lists of objects. A list may be null. Records, and members other than
+ * the lists, are skimmed.
+ */
+export class JsonRecords implements JsonReceiver {
+  records = 0;
+  /** Values that were not skimmed over, records included. */
+  parts = 0;
+  readonly #names: ListNames;
+  readonly #walk = new JsonWalk(this, { toldDepth: RECORD_DEPTH, checksUtf8: false });
+  #isOtlp = true;
+  /** The chunk that is being fed; empty between calls. */
+  #chunk: Buffer = NOTHING;
+  /** Whether the name that was read last is that of the list at its depth. */
+  #isList = false;
+  /** Where the name begins in the chunk, and its bytes of earlier chunks. */
+  #nameFrom: number | undefined;
+  readonly #name = new ByteQueue(NAME_BYTES_MAX + 1);
+
+  constructor(names: ListNames) {
+    this.#names = names;
+  }
+
+  /** Reads a chunk. @returns why the body is no request, as soon as that is certain */
+  feed(chunk: Uint8Array): NoJson | 'no OTLP' | undefined {
+    this.#chunk = Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength);
+    if (this.#nameFrom !== undefined) this.#nameFrom = 0;
+    const noJson = this.#walk.feed(chunk);
+    if (this.#nameFrom !== undefined) this.#keepName(this.#chunk.subarray(this.#nameFrom));
+    this.#chunk = NOTHING;
+    return this.#verdict(noJson);
+  }
+
+  end(): NoJson | 'no OTLP' | undefined {
+    return this.#verdict(this.#walk.end());
+  }
+
+  #verdict(noJson: NoJson | undefined): NoJson | 'no OTLP' | undefined {
+    return this.#isOtlp ? noJson : 'no OTLP'; // the earlier of the two, however the text is cut
+  }
+
+  /** A value at an even depth is the request or an element of a list; at an odd depth, a member. */
+  valueBegin(depth: number, at: number): void {
+    this.parts++;
+    const byte = this.#chunk[at];
+    const isMember = depth % 2 === 1;
+    if (depth === RECORD_DEPTH) this.records++;
+    if (depth === RECORD_DEPTH || (isMember && !this.#isList)) this.#walk.skim();
+    if (isMember && (!this.#isList || byte === LETTER_N)) return;
+    if (byte !== (isMember ? OPEN_ARRAY : OPEN_OBJECT)) this.#isOtlp = false;
+  }
+
+  valueEnd(): void {
+    // Only beginnings are counted.
+  }
+
+  nameBegin(at: number): void {
+    this.#nameFrom = at;
+  }
+
+  nameEnd(at: number, depth: number): void {
+    const piece = this.#chunk.subarray(this.#nameFrom, at);
+    this.#nameFrom = undefined;
+    const json = this.#name.length > 0 ? Buffer.concat([this.#name.take(), piece]) : piece;
+    this.#isList = isName(json, this.#names[(depth - 1) / 2]);
+  }
+
+  /** Keeps the beginning of a name that the chunk border cuts, without the rest of a long name. */
+  #keepName(piece: Buffer): void {
+    const room = NAME_BYTES_MAX + 1 - this.#name.length;
+    this.#name.append(piece.subarray(0, room));
+  }
+}
+
+/** Whether a JSON string is a name. */
+function isName(json: Buffer, name: string | undefined): boolean {
+  if (json.length > NAME_BYTES_MAX) return false;
+  if (!json.includes(BACKSLASH)) return json.toString('latin1', 1, json.length - 1) === name;
+  return JSON.parse(json.toString()) === name;
+}

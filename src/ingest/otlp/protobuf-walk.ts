@@ -1,0 +1,123 @@
+/**
+ * Walks the outer structure of an OTLP request in protobuf, which comes in chunks of any size, and
+ * counts its records. Traces, logs and metrics have the same structure, with the same numbers of
+ * fields:
+ *
+ *     request = *( 1: resource )     resource = *( 2: scope )     scope = *( 2: record )
+ *
+ * Each of the three is a message with its length in front. A record is skipped by its length, as
+ * are all other fields. So the walk reads a few bytes for each message, and keeps the end of two
+ * messages and at most ten bytes of a number.
+ */
+
+/** Numbers of the fields that are followed: in the request, in a resource, in a scope. */
+const FOLLOWED = [1, 2, 2] as const;
+/** Level of the scope, whose followed field is the record. */
+const SCOPE_LEVEL = 2;
+
+/** Wire types, the low three bits of a tag. */
+const VARINT = 0;
+const FIXED_64 = 1;
+const LENGTH = 2;
+const FIXED_32 = 5;
+
+const VARINT_BYTES_MAX = 10;
+/** Largest tag: field numbers have 29 bits. */
+const TAG_MAX = 2 ** 32 - 1;
+const FIELD_BYTES_MAX = 2 ** 31 - 1;
+
+export class ProtobufWalk {
+  records = 0;
+  /** Fields that were read, records included. */
+  parts = 0;
+  #isValid = true;
+  /** Bytes of the body that were read. */
+  #offset = 0;
+  /** Where the open messages end in the body: the resource, and the scope in it. */
+  readonly #ends: number[] = [];
+  /** What the number that comes next is: a tag, a value that is ignored, or a length. */
+  #next: 'tag' | 'value' | 'length' = 'tag';
+  /** Whether that length is that of a followed field. */
+  #isFollowed = false;
+  /** The number's bytes that have come, and their value. */
+  #numberBytes = 0;
+  #number = 0;
+  /** Bytes of a field that are still to be skipped. */
+  #skipped = 0;
+
+  /** Reads a chunk. @returns why the body is no request, as soon as that is certain */
+  feed(chunk: Uint8Array): 'no OTLP' | undefined {
+    for (let at = 0; at < chunk.length && this.#isValid; ) {
+      const bytes = this.#skipped > 0 ? Math.min(this.#skipped, chunk.length - at) : 1;
+      this.#offset += bytes;
+      if (this.#skipped > 0) this.#skipped -= bytes;
+      else this.#readByte(chunk[at] as number);
+      at += bytes;
+      this.#closeEnded();
+    }
+    return this.#isValid ? undefined : 'no OTLP';
+  }
+
+  end(): 'no OTLP' | undefined {
+    return this.#isValid && this.#isBetweenFields && this.#ends.length === 0 ? undefined : 'no OTLP';
+  }
+
+  get #isBetweenFields(): boolean {
+    return this.#skipped === 0 && this.#numberBytes === 0 && this.#next === 'tag';
+  }
+
+  /** Position behind the last byte of the innermost open message. */
+  get #end(): number {
+    return this.#ends.at(-1) ?? Number.POSITIVE_INFINITY;
+  }
+
+  #closeEnded(): void {
+    if (this.#isBetweenFields) while (this.#offset === this.#end) this.#ends.pop();
+  }
+
+  #readByte(byte: number): void {
+    this.#number += (byte & 0x7f) * 2 ** (7 * this.#numberBytes);
+    this.#numberBytes++;
+    if (this.#offset > this.#end || this.#numberBytes > VARINT_BYTES_MAX) this.#isValid = false;
+    if (byte >= 0x80) return;
+    const number = this.#number;
+    this.#number = 0;
+    this.#numberBytes = 0;
+    const kind = this.#next;
+    this.#next = 'tag';
+    if (kind === 'tag') this.#readTag(number);
+    else if (kind === 'length') this.#readLength(number);
+  }
+
+  #readTag(tag: number): void {
+    const wireType = tag % 8;
+    const field = Math.floor(tag / 8);
+    this.parts++;
+    this.#isFollowed = field === FOLLOWED[this.#ends.length];
+    if (tag > TAG_MAX || field === 0) this.#isValid = false;
+    else if (wireType === LENGTH) this.#next = 'length';
+    else if (this.#isFollowed) this.#isValid = false;
+    else if (wireType === VARINT) this.#next = 'value';
+    else if (wireType === FIXED_64) this.#skip(8);
+    else if (wireType === FIXED_32) this.#skip(4);
+    else this.#isValid = false; // groups, which no version of OTLP has
+  }
+
+  #readLength(length: number): void {
+    if (this.#isFollowed && this.#ends.length < SCOPE_LEVEL) {
+      if (this.#fits(length)) this.#ends.push(this.#offset + length);
+      return;
+    }
+    if (this.#isFollowed) this.records++;
+    this.#skip(length);
+  }
+
+  #skip(bytes: number): void {
+    if (this.#fits(bytes)) this.#skipped = bytes;
+  }
+
+  #fits(bytes: number): boolean {
+    this.#isValid &&= bytes <= FIELD_BYTES_MAX && this.#offset + bytes <= this.#end;
+    return this.#isValid;
+  }
+}
