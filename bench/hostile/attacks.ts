@@ -12,7 +12,7 @@ export type Attack = {
   name: string;
   /** Of the project that is attacked. */
   send(port: number, path: string): Promise<Reply>;
-  /** What each must get: `400`, `413`, or `0` where the connection is to be cut. */
+  /** What each must get: a status, or `0` where the connection is to be cut. */
   expected: readonly number[];
 };
 
@@ -63,6 +63,49 @@ async function oneByteChunks(port: number, path: string): Promise<Reply> {
   return answer;
 }
 
+/** A field of protobuf that has a length. */
+function field(number: number, content: Buffer): Buffer {
+  const head = [number * 8 + 2];
+  let { length } = content;
+  for (; length > 127; length = Math.floor(length / 128)) head.push((length % 128) + 128);
+  return Buffer.concat([Buffer.from([...head, length]), content]);
+}
+
+/** Requests of OTLP that are small in gzip, and would be much work for whoever read them to the end. */
+function otlpAttacks(): Attack[] {
+  const bytes = 19 * MIB;
+  const attack = (name: string, type: 'x-protobuf' | 'json', body: Buffer): Attack => {
+    const packed = gzipSync(body, { level: 1 });
+    const head = (path: string): Buffer => {
+      const url = path.replace('/envelope/', '/integration/otlp/v1/traces/');
+      return headOf(url, packed.length, 'gzip', `application/${type}`);
+    };
+    return { name: `OTLP: ${name}`, send: whole(head, packed), expected: [400, 503] };
+  };
+  const emptyFields = (number: number): Buffer => Buffer.alloc(bytes, Buffer.from([number * 8 + 2, 0]));
+  return [
+    attack('ten million empty spans', 'x-protobuf', field(1, field(2, emptyFields(2)))),
+    attack('ten million empty resources', 'x-protobuf', emptyFields(1)),
+    attack('ten million unknown fields', 'x-protobuf', Buffer.alloc(bytes, Buffer.from([15 * 8, 1]))),
+    attack(
+      'a span of 19 MiB that is cut',
+      'x-protobuf',
+      field(1, field(2, field(2, Buffer.alloc(bytes)))).subarray(0, -1),
+    ),
+    attack('three million names', 'json', Buffer.from(`{${'"a":0,'.repeat(bytes / 6)}"a":0}`)),
+    attack(
+      'ten million brackets',
+      'json',
+      Buffer.from(`{"a":${'['.repeat(bytes / 2)}${']'.repeat(bytes / 2)}}`),
+    ),
+    attack(
+      'ten million lists in a span, and no end',
+      'json',
+      Buffer.from(`{"resourceSpans":[{"scopeSpans":[{"spans":[{"a":[${'[],'.repeat(bytes / 3)}`),
+    ),
+  ];
+}
+
 /** @param bytes of the bomb; 4 GiB takes some seconds to make */
 export function attacks(bytes = 4 * GIB): Attack[] {
   const gzip = (body: Buffer) => whole((path) => headOf(path, body.length, 'gzip'), body);
@@ -86,6 +129,7 @@ export function attacks(bytes = 4 * GIB): Attack[] {
       expected: [400],
     },
     { name: 'an HTTP header of 5 MB', send: httpHeader, expected: [0, 400, 431] },
+    ...otlpAttacks(),
   ];
 }
 

@@ -91,10 +91,16 @@ function* pieces({ parts }: Upload, size: number): Iterable<Uint8Array> {
     for (let at = 0; at < part.length; at += size) yield part.subarray(at, Math.min(part.length, at + size));
 }
 
-export const headOf = (path: string, length: number, encoding = ''): Buffer =>
-  Buffer.from(
-    `POST ${path} HTTP/1.1\r\nHost: sluice\r\n${encoding ? `Content-Encoding: ${encoding}\r\n` : ''}Content-Length: ${length}\r\n\r\n`,
-  );
+export function headOf(path: string, length: number, encoding = '', contentType = ''): Buffer {
+  const lines = [
+    `POST ${path} HTTP/1.1`,
+    'Host: sluice',
+    ...(encoding ? [`Content-Encoding: ${encoding}`] : []),
+    ...(contentType ? [`Content-Type: ${contentType}`] : []),
+    `Content-Length: ${length}`,
+  ];
+  return Buffer.from(`${lines.join('\r\n')}\r\n\r\n`);
+}
 
 /** Sends one body, a piece a tick, from a moment within the first tick on. */
 async function upload(
