@@ -64,7 +64,7 @@ async function oneByteChunks(port: number, path: string): Promise<Reply> {
 }
 
 /** A field of protobuf that has a length. */
-function field(number: number, content: Buffer): Buffer {
+export function field(number: number, content: Buffer): Buffer {
   const head = [number * 8 + 2];
   let { length } = content;
   for (; length > 127; length = Math.floor(length / 128)) head.push((length % 128) + 128);

@@ -1,4 +1,4 @@
-/** Envelopes that went wrong, in every way that a seed can think of. */
+/** Envelopes and requests of OTLP that went wrong, in every way that a seed can think of. */
 import { brotliCompressSync, constants, deflateSync, gzipSync } from 'node:zlib';
 import {
   eventPayload,
@@ -8,7 +8,8 @@ import {
   spanPayload,
   transactionPayload,
 } from '../payloads.ts';
-import { integer, pick, type Random } from '../random.ts';
+import { hex, integer, pick, type Random } from '../random.ts';
+import { field } from './attacks.ts';
 
 const NEWLINE = 0x0a;
 const ID = '9ec79c33ec9942ab8353589fcb2e04dc';
@@ -27,8 +28,64 @@ function zstdRaw(bytes: Uint8Array): Buffer {
   return Buffer.concat([Buffer.from(head), bytes]);
 }
 
-/** Sound envelopes of every kind, from which all others are made. */
-export function corpus(random: Random): Buffer[] {
+/** A body that is taken as it is. */
+type Sound = {
+  body: Buffer;
+  /** Address below that of the project; undefined: that of envelopes. */
+  door?: string;
+  contentType?: string;
+};
+
+/** Requests of OTLP in both encodings, of three records in two scopes. */
+function otlpCorpus(random: Random): Sound[] {
+  const text = (): string => hex(random, integer(random, 1, 200));
+  const attributes = () => [
+    { key: text(), value: { stringValue: text() } },
+    { key: 'é"\\', value: {} },
+  ];
+  const scopes = (records: string): object => ({
+    resource: { attributes: attributes() },
+    [records === 'spans' ? 'scopeSpans' : 'scopeLogs']: [
+      { [records]: [{ traceId: hex(random, 32), name: text(), attributes: attributes() }, {}] },
+      { scope: { name: text() }, [records]: [{ droppedAttributesCount: 1e-3, flags: null }] },
+    ],
+  });
+  const record = (): Buffer =>
+    Buffer.concat([
+      field(1, Buffer.from(hex(random, 32), 'hex')),
+      field(5, Buffer.from(text())),
+      Buffer.from([0x39]),
+      Buffer.alloc(8, 7),
+    ]);
+  const scope = (): Buffer =>
+    Buffer.concat([field(1, field(1, Buffer.from(text()))), field(2, record()), field(2, Buffer.alloc(0))]);
+  const protobuf = field(
+    1,
+    Buffer.concat([field(1, field(1, record())), field(2, scope()), field(2, scope())]),
+  );
+  const json = (value: object): Buffer => Buffer.from(JSON.stringify(value));
+  return ['traces', 'logs'].flatMap((signal) => {
+    const door = `/integration/otlp/v1/${signal}/`;
+    const isTraces = signal === 'traces';
+    const list = [scopes(isTraces ? 'spans' : 'logRecords')];
+    return [
+      { door, contentType: 'application/x-protobuf', body: protobuf },
+      {
+        door,
+        contentType: 'application/json',
+        body: json({ [isTraces ? 'resourceSpans' : 'resourceLogs']: list }),
+      },
+    ];
+  });
+}
+
+/** Sound bodies of every kind, from which all others are made. */
+export const corpus = (random: Random): Sound[] => [
+  ...envelopes(random).map((body) => ({ body })),
+  ...otlpCorpus(random),
+];
+
+function envelopes(random: Random): Buffer[] {
   const item = (header: object, payload: string | Uint8Array, sized = false): Buffer => {
     const bytes = Buffer.from(payload as string);
     const whole = sized ? { ...header, length: bytes.length } : header;
@@ -153,8 +210,7 @@ const MUTATIONS: Readonly<Record<string, Mutation>> = {
 };
 const NAMES = Object.keys(MUTATIONS);
 
-export type Mutant = {
-  body: Buffer;
+export type Mutant = Sound & {
   encoding: string;
   /** Sizes of the chunks it is sent in; empty: with a Content-Length. */
   chunks: number[];
@@ -174,15 +230,16 @@ function cuts(length: number, random: Random): number[] {
 }
 
 /** Mutated before it is compressed, after, or both; or under the name of another encoding. */
-export function mutant(sound: readonly Buffer[], random: Random): Mutant {
+export function mutant(sound: readonly Sound[], random: Random): Mutant {
   const before = Array.from({ length: integer(random, 0, 2) }, () => pick(random, NAMES));
   const encoding = pick(random, ENCODINGS);
   const after = encoding !== '' && random() < 0.4 ? [pick(random, NAMES)] : [];
-  let body = pick(random, sound);
+  const whole = pick(random, sound);
+  let { body } = whole;
   for (const name of before) body = (MUTATIONS[name] as Mutation)(body, random);
   const isMislabelled = random() < 0.05;
   if (!isMislabelled) body = COMPRESS[encoding]?.(body) ?? body;
   for (const name of after) body = (MUTATIONS[name] as Mutation)(body, random);
   const how = [...before, isMislabelled ? `not ${encoding}` : encoding || 'plain', ...after].join(', ');
-  return { body, encoding, chunks: cuts(body.length, random), how };
+  return { ...whole, body, encoding, chunks: cuts(body.length, random), how };
 }

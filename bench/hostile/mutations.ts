@@ -1,5 +1,5 @@
 /**
- * Mutated envelopes, one after the other over a few connections. A worker passes when it lives, its memory stays flat and every answer is
+ * Mutated bodies, one after the other over a few connections. A worker passes when it lives, its memory stays flat and every answer is
  * one of the documented ones; what else came is kept with the mutation that brought it.
  */
 import { pick, seededRandom } from '../random.ts';
@@ -28,21 +28,31 @@ export type MutationResult = {
 const SURPRISES_KEPT = 10;
 /** Share that leaves in the middle of its body. */
 const LEAVING = 0.002;
-/** As README documents them. */
+/** A google.rpc.Status in either encoding. */
+const statusOf = (code: number, message: string): RegExp =>
+  new RegExp(`^(\\{"code":${code},"message":"(${message})"\\}|.{4}(${message}))$`, 's');
+
+/** As docs/protocol.md has them, section 5. */
 const DOCUMENTED: readonly (readonly [kind: string, status: number, body: RegExp])[] = [
   ['200', 200, /^\{"id":"[0-9a-f]{32}"\}$/],
   ['400', 400, /^\{"error":"Invalid envelope format"\}$/],
   ['413', 413, /^\{"error":"Payload too large"\}$/],
   ['429', 429, /^\{"error":"(Rate limit exceeded|quota_exceeded)"\}$/],
   ['503', 503, /^\{"error":"Service overloaded"\}$/],
+  ['200 OTLP', 200, /^(\{\})?$/],
+  ['400 OTLP', 400, statusOf(3, 'Invalid envelope format')],
+  ['413 OTLP', 413, statusOf(3, 'Payload too large')],
+  ['429 OTLP', 429, statusOf(8, 'Rate limit exceeded|quota_exceeded')],
+  ['503 OTLP', 503, statusOf(14, 'Service overloaded')],
 ];
 const kindOf = ({ status, body }: Reply): string | undefined =>
   DOCUMENTED.find(([, wanted, shape]) => status === wanted && shape.test(body))?.[0];
 
-export function requestOf(path: string, { body, encoding, chunks }: Mutant): Buffer {
+export function requestOf(path: string, { body, encoding, chunks, door, contentType }: Mutant): Buffer {
   const head = [
-    `POST ${path} HTTP/1.1`,
+    `POST ${door ? path.replace('/envelope/', door) : path} HTTP/1.1`,
     'Host: sluice',
+    ...(contentType ? [`Content-Type: ${contentType}`] : []),
     ...(encoding ? [`Content-Encoding: ${encoding}`] : []),
   ];
   if (chunks.length === 0)

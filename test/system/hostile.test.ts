@@ -29,7 +29,7 @@ afterAll(async () => {
 });
 
 describe('a worker', () => {
-  it('answers thousands of mutated envelopes as documented, and lives', async () => {
+  it('answers thousands of mutated bodies as documented, and lives', async () => {
     const seed = Math.floor(Math.random() * 0x1_0000_0000);
     const count = rounds(10_000, 3_000);
     const result = await runMutations(worker, { targets: [project], count, seed, connections: 8 });
@@ -37,6 +37,8 @@ describe('a worker', () => {
     expect({ seed, surprises, restarts }).toEqual({ seed, surprises: [], restarts: 0 });
     expect(answers['200']).toBeGreaterThan(count / 10);
     expect(answers['400']).toBeGreaterThan(count / 10);
+    expect(answers['200 OTLP']).toBeGreaterThan(count / 50);
+    expect(answers['400 OTLP']).toBeGreaterThan(count / 50);
     expect(memory.peak - memory.before, `seed ${seed}`).toBeLessThan(150 * MIB);
     await worker.idle();
     expect(worker.spoolFiles()).toEqual({ open: 0, named: 0 });
