@@ -12,7 +12,7 @@ const FUNCTIONS = [
   'next',
 ];
 const FILES = ['cart', 'checkout', 'profile', 'api/client', 'vendor/react-dom', 'router', 'store/reducer'];
-const MESSAGES = [
+export const MESSAGES = [
   'Cannot read properties of undefined',
   'Network request failed',
   'Unexpected token < in JSON',
@@ -22,7 +22,7 @@ const AGENT =
 /** Stands where the id of the envelope goes; rewritten for every request. */
 export const ID_PLACEHOLDER = 'deadbeefdeadbeefdeadbeef00000000';
 /** When the application says it happened; only its length matters. */
-const TIMESTAMP = 1_790_000_000;
+export const TIMESTAMP = 1_790_000_000;
 
 const frame = (random: Random) => ({
   filename: `https://shop.example.com/static/${pick(random, FILES)}.${hex(random, 8)}.js`,
@@ -31,7 +31,7 @@ const frame = (random: Random) => ({
   colno: integer(random, 1, 120),
   in_app: random() < 0.6,
 });
-const many = <T>(count: number, make: () => T): T[] => Array.from({ length: count }, make);
+export const many = <T>(count: number, make: () => T): T[] => Array.from({ length: count }, make);
 
 /** An error event of a browser, about 1.9 KB. */
 export const eventPayload = (random: Random): string =>

@@ -3,7 +3,16 @@
  * Everything is made before the first request, and `checksum` proves that two runs did the same work.
  */
 import { crc32 } from 'node:zlib';
-import { type Body, type Encoding, makeBody, withId } from './load/body.ts';
+import { type Body, type Encoding, makeBody, stamped, withId } from './load/body.ts';
+import {
+  isOtlp,
+  OTLP_PATHS,
+  OTLP_TYPES,
+  type OtlpEncoding,
+  type OtlpKind,
+  otlpBody,
+  otlpEventId,
+} from './otlp.ts';
 import {
   attachmentPayload,
   checkInPayload,
@@ -21,7 +30,10 @@ import {
 } from './payloads.ts';
 import { drawTable, integer, type Random, seededRandom, zipf } from './random.ts';
 
-/** Those after `large` are stored only where the server's SLUICE_STORE_TYPES names them, spans always. */
+/**
+ * What can be in a mix. Those from `session` to `attachment` are stored only where the server's SLUICE_STORE_TYPES names them. Those of
+ * OTLP are no envelopes.
+ */
 export const KINDS = [
   'event',
   'transaction',
@@ -34,6 +46,8 @@ export const KINDS = [
   'feedback',
   'client_report',
   'attachment',
+  'otlp-traces',
+  'otlp-logs',
 ] as const;
 export type Kind = (typeof KINDS)[number];
 export type Mix = Partial<Record<Kind, number>>;
@@ -119,6 +133,19 @@ const MANNERS: readonly Manner[] = [
   },
 ];
 
+/** How OpenTelemetry's exporters send: the most as protobuf, collectors in gzip. */
+const OTLP_MANNERS: readonly (Manner & { otlp: OtlpEncoding })[] = (
+  [
+    [40, 'protobuf', 'none'],
+    [30, 'protobuf', 'gzip'],
+    [20, 'json', 'none'],
+    [10, 'json', 'gzip'],
+  ] as const
+).map(([share, otlp, encoding]) => ({
+  ...{ share, auth: 'header', length: false, finalNewline: false, chunked: false },
+  ...{ otlp, encoding, contentType: OTLP_TYPES[otlp] },
+}));
+
 /** Different bodies per workload: enough that no cache of the processor or the CPU is flattered, few enough to be made at once. */
 const BODIES = 256;
 /** Large ones are megabytes. */
@@ -189,32 +216,48 @@ function envelopeOf(kind: Kind, manner: Manner, { random, size }: { random: Rand
 
 const KEY_QUERY = 'sentry_version=7&sentry_client=bench%2F1&sentry_key=';
 
+/** Behind `/api/{project}`. */
+const ENVELOPE_PATH = '/envelope/';
+type Way = `${Manner['auth']} ${string}`;
+const wayOf = (auth: Manner['auth'], kind: string): Way =>
+  `${auth} ${isOtlp(kind) ? OTLP_PATHS[kind] : ENVELOPE_PATH}`;
+
 function requestLines(
   { id, key, prefix = '' }: Target,
-  auth: Manner['auth'],
+  way: Way,
   { host, keepAlive, headers = [] }: WorkloadOptions,
 ): Buffer {
+  const [auth, path] = way.split(' ');
   const query = auth === 'query' ? `?${KEY_QUERY}${key}` : '';
   const header = `X-Sentry-Auth: Sentry sentry_version=7, sentry_client=bench/1, sentry_key=${key}\r\n`;
   return Buffer.from(
-    `POST ${prefix}/api/${id}/envelope/${query} HTTP/1.1\r\nHost: ${host}\r\nUser-Agent: sluice-bench/1\r\nAccept: */*\r\n` +
+    `POST ${prefix}/api/${id}${path}${query} HTTP/1.1\r\nHost: ${host}\r\nUser-Agent: sluice-bench/1\r\nAccept: */*\r\n` +
       (keepAlive ? '' : 'Connection: close\r\n') +
       headers.map((line) => `${line}\r\n`).join('') +
       (auth === 'header' ? header : ''),
   );
 }
 
-/** One request to be sent: `lines` and then a copy of `body`. `kind` and `project` are places in the lists. */
-export type Drawn = { lines: Buffer; body: Body; kind: number; project: number };
+/**
+ * One request to be sent: `lines` and then a copy of `body`. `kind` and `project` are places in the lists. `eventIdOf`, of a request
+ * of OTLP: the event id that the server makes of it.
+ */
+export type Drawn = {
+  lines: Buffer;
+  body: Body;
+  kind: number;
+  project: number;
+  eventIdOf?: ((count: number) => string) | undefined;
+};
 
-type Prepared = { body: Body; auth: Manner['auth']; kind: number };
+/** `lines`: for each host those of all projects. `plain`: of OTLP, the body before compression. */
+type Prepared = { body: Body; lines: readonly Buffer[]; kind: number; plain?: { bytes: Buffer; id: string } };
 
 export class Workload {
   readonly #bodies: Prepared[] = [];
-  /** For each host all projects. */
-  readonly #lines: Record<Manner['auth'], Buffer[]>;
+  readonly #lines = new Map<Way, readonly Buffer[]>();
   readonly #projects: Uint16Array;
-  readonly #projectCount: number;
+  readonly #targets: readonly Target[];
   readonly #random: Random;
   #crc: number;
   readonly kinds: readonly string[];
@@ -226,10 +269,10 @@ export class Workload {
 
   constructor(options: WorkloadOptions) {
     const random = seededRandom(options.seed);
-    const { targets, hosts = [options.host], corpus } = options;
+    const { targets, corpus } = options;
     const weights = options.even ? new Array<number>(targets.length).fill(1) : zipf(targets.length);
     this.#projects = drawTable(weights, DRAW_ENTRIES);
-    this.#projectCount = targets.length;
+    this.#targets = targets;
     this.#crc = crc32(Buffer.from(this.#projects.buffer));
     if (corpus) {
       this.kinds = [...new Set(corpus.map(({ kind }) => kind))];
@@ -238,14 +281,11 @@ export class Workload {
       this.kinds = Object.keys(options.mix);
       this.#makeMix(options, random);
     }
-    const linesOf = (auth: Manner['auth']): Buffer[] =>
-      hosts.flatMap((host) => targets.map((target) => requestLines(target, auth, { ...options, host })));
-    this.#lines = { query: linesOf('query'), header: linesOf('header') };
     this.#random = seededRandom(options.seed + 1);
     this.checksum = this.#crc.toString(16).padStart(8, '0');
     const lengths = this.#bodies.map(({ body }) => body.bytes.length);
     const most = (numbers: readonly number[]): number => numbers.reduce((a, b) => Math.max(a, b), 0);
-    const lines = most([...this.#lines.query, ...this.#lines.header].map(({ length }) => length));
+    const lines = most([...this.#lines.values()].flat().map(({ length }) => length));
     this.requestBytesMax = most(lengths) + lines;
     this.requestBytesMean = lengths.reduce((a, b) => a + b, 0) / lengths.length + lines;
   }
@@ -255,17 +295,30 @@ export class Workload {
     const sum = kinds.reduce((total, [, weight]) => total + weight, 0);
     for (const [at, [kind, weight]] of kinds.entries()) {
       const wanted = Math.max(4, Math.round((BODIES * weight) / sum));
+      if (isOtlp(kind)) {
+        this.#makeOtlp(kind, wanted, { random, options });
+        continue;
+      }
       const isLarge = kind === 'large' || options.sizes?.every(({ bytes }) => bytes >= LARGE_BYTES_MIN);
       const count = isLarge ? LARGE_BODIES : wanted;
       const sizes = sizesOf(options.sizes, count);
-      for (const [n, manner] of mannersOf(count).entries())
+      for (const [n, manner] of mannersOf(count, MANNERS).entries())
         this.#add(envelopeOf(kind, manner, { random, size: sizes[n] ?? 0 }), manner, { kind: at, options });
     }
   }
 
+  #makeOtlp(
+    kind: OtlpKind,
+    count: number,
+    { random, options }: { random: Random; options: WorkloadOptions },
+  ): void {
+    for (const manner of mannersOf(count, OTLP_MANNERS))
+      this.#add(otlpBody(kind, manner.otlp, random), manner, { kind: this.kinds.indexOf(kind), options });
+  }
+
   #replay(corpus: readonly Recorded[], options: WorkloadOptions): void {
     // Every recorded envelope in every manner would be many megabytes: the manners take turns.
-    const manners = mannersOf(corpus.length);
+    const manners = mannersOf(corpus.length, MANNERS);
     for (const [n, { kind, envelope }] of corpus.entries())
       this.#add(envelope, manners[n] as Manner, { kind: this.kinds.indexOf(kind), options });
   }
@@ -276,29 +329,57 @@ export class Workload {
     { kind, options }: { kind: number; options: WorkloadOptions },
   ): void {
     const encoding = options.encoding === 'sdk' ? manner.encoding : options.encoding;
-    const plain = makeBody(envelope, { ...manner, encoding });
+    const name = this.kinds[kind] as string;
+    const how = { ...manner, encoding, isEnvelope: !isOtlp(name) };
+    const plain = makeBody(envelope, how);
     // Whatever the ids are, the same seed has the same checksum.
     this.#crc = crc32(plain.bytes, this.#crc);
     const { idPrefix } = options;
-    const id = `${idPrefix}00000000`;
-    const body = idPrefix ? makeBody(withId(envelope, id), { ...manner, encoding, id }) : plain;
-    this.#bodies.push({ body, auth: manner.auth, kind });
+    const id = idPrefix ? `${idPrefix}00000000` : ID_PLACEHOLDER;
+    const bytes = idPrefix ? withId(envelope, id) : envelope;
+    const body = idPrefix ? makeBody(bytes, { ...how, id }) : plain;
+    const lines = this.#linesOf(wayOf(manner.auth, name), options);
+    this.#bodies.push({ body, lines, kind, ...(isOtlp(name) && { plain: { bytes, id } }) });
+  }
+
+  #linesOf(way: Way, options: WorkloadOptions): readonly Buffer[] {
+    const known = this.#lines.get(way);
+    if (known) return known;
+    const { targets, hosts = [options.host] } = options;
+    const lines = hosts.flatMap((host) =>
+      targets.map((target) => requestLines(target, way, { ...options, host })),
+    );
+    this.#lines.set(way, lines);
+    return lines;
   }
 
   /** The next request of the sequence that the seed decides, to one of the hosts. */
   draw(host = 0): Drawn {
-    const { body, auth, kind } = this.#bodies[(this.#random() * this.#bodies.length) | 0] as Prepared;
+    const { body, lines, kind, plain } = this.#bodies[(this.#random() * this.#bodies.length) | 0] as Prepared;
     const project = this.#projects[(this.#random() * DRAW_ENTRIES) | 0] as number;
-    return { lines: this.#lines[auth][host * this.#projectCount + project] as Buffer, body, kind, project };
+    const drawn: Drawn = {
+      lines: lines[host * this.#targets.length + project] as Buffer,
+      body,
+      kind,
+      project,
+    };
+    if (plain)
+      drawn.eventIdOf = (count) =>
+        otlpEventId(
+          this.kinds[kind] as OtlpKind,
+          (this.#targets[project] as Target).id,
+          stamped(plain.bytes, plain.id, count),
+        );
+    return drawn;
   }
 }
 
-function mannersOf(count: number): Manner[] {
+function mannersOf<T extends Manner>(count: number, manners: readonly T[]): T[] {
   const table = drawTable(
-    MANNERS.map(({ share }) => share),
+    manners.map(({ share }) => share),
     count,
   );
-  return Array.from({ length: count }, (_, n) => MANNERS[table[n] ?? 0] as Manner);
+  return Array.from({ length: count }, (_, n) => manners[table[n] ?? 0] as T);
 }
 
 /** Of each body, so that every manner has every size. */

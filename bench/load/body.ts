@@ -1,9 +1,10 @@
 /**
  * The part of a request that does not depend on the project: the last header lines and the body, made once and sent many times.
  *
- * Every request that is sent carries an event id of its own, or the processor would take it for a resend. So the id's last eight
- * digits are written into the bytes anew each time. In a gzip body that works because the envelope header stands in a stored
- * (uncompressed) block, and because CRC-32 is linear: what a changed digit does to the checksum is a table look-up and an XOR.
+ * Every request that is sent carries an id of its own, or the processor would take it for a resend: an event id in an envelope, any
+ * text in a request of OTLP. So the id's last eight digits are written into the bytes anew each time. In a gzip body that works
+ * because the bytes up to them stand in a stored (uncompressed) block, and because CRC-32 is linear: what a changed digit does to the
+ * checksum is a table look-up and an XOR.
  */
 import * as zlib from 'node:zlib';
 import { brotliCompressSync, crc32, deflateRawSync, deflateSync } from 'node:zlib';
@@ -14,6 +15,8 @@ export type BodyOptions = {
   encoding: Encoding;
   chunked: boolean;
   contentType: string | undefined;
+  /** Whether the bytes are an envelope, whose header can do without an id. */
+  isEnvelope?: boolean;
   /** How the id is written in the envelope; its last eight digits are zeros. */
   id?: string;
 };
@@ -50,25 +53,25 @@ export function withId(envelope: Buffer, id: string): Buffer {
   return copy;
 }
 
-/** `envelope` with the digits of its first line open to change, as gzip of a stored and several compressed blocks. */
+/** `plain` with the digits of its first part open to change, as gzip of a stored and several compressed blocks. */
 function stampedGzip(
-  envelope: Buffer,
+  plain: Buffer,
+  partEnd: number,
   id: string,
 ): { bytes: Buffer; digitsAt: number[]; checksum: Checksum } {
-  const lineEnd = envelope.indexOf('\n') + 1;
-  const line = envelope.subarray(0, lineEnd);
+  const part = plain.subarray(0, partEnd);
+  const digits = part.indexOf(id) + DIGITS_IN_ID;
   const head = Buffer.from([0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff, 0, 0, 0, 0, 0]);
-  head.writeUInt16LE(line.length, 11);
-  head.writeUInt16LE(~line.length & 0xffff, 13);
+  head.writeUInt16LE(part.length, 11);
+  head.writeUInt16LE(~part.length & 0xffff, 13);
   const trailer = Buffer.alloc(8);
-  trailer.writeUInt32LE(envelope.length, 4);
-  const bytes = Buffer.concat([head, line, deflateRawSync(envelope.subarray(lineEnd)), trailer]);
-  const [digits = 0] = findDigits(line, id);
-  const changes = checksumChanges(digits, envelope.length);
+  trailer.writeUInt32LE(plain.length, 4);
+  const bytes = Buffer.concat([head, part, deflateRawSync(plain.subarray(partEnd)), trailer]);
+  const changes = checksumChanges(digits, plain.length);
   return {
     bytes,
     digitsAt: [head.length + digits],
-    checksum: { at: bytes.length - 8, zeroed: crc32(envelope), changes },
+    checksum: { at: bytes.length - 8, zeroed: crc32(plain), changes },
   };
 }
 
@@ -89,12 +92,14 @@ function checksumChanges(at: number, length: number): Uint32Array {
 
 function encoded(
   envelope: Buffer,
-  encoding: Encoding,
+  { encoding, isEnvelope = true }: BodyOptions,
   id: string,
 ): { bytes: Buffer; digitsAt: number[]; checksum?: Checksum } {
-  if (encoding === 'gzip' && envelope.subarray(0, envelope.indexOf('\n')).includes(id))
-    return stampedGzip(envelope, id);
+  const lineEnd = isEnvelope ? envelope.indexOf('\n') + 1 : envelope.indexOf(id) + id.length;
+  if (encoding === 'gzip' && envelope.subarray(0, lineEnd).includes(id))
+    return stampedGzip(envelope, lineEnd, id);
   if (encoding === 'none') return { bytes: envelope, digitsAt: findDigits(envelope, id) };
+  if (!isEnvelope) throw new Error(`the ids of OTLP cannot be renewed in ${encoding}`);
   // No place in these bytes stands for a digit of the id: the server mints one.
   const anonymous = Buffer.concat([Buffer.from('{}'), envelope.subarray(envelope.indexOf('\n'))]);
   const compress = { gzip: gzipRaw, deflate: deflateSync, br: brotliCompressSync, zstd }[encoding];
@@ -113,10 +118,10 @@ const gzipRaw = (bytes: Buffer): Buffer => {
   ]);
 };
 
-/** The bytes of a request after the lines that name project and key. */
+/** The bytes of a request after the lines that name project and key. @param envelope or another body with an id in it */
 export function makeBody(envelope: Buffer, options: BodyOptions): Body {
   const { encoding, chunked, contentType, id = ID_PLACEHOLDER } = options;
-  const { bytes, digitsAt, checksum } = encoded(envelope, encoding, id);
+  const { bytes, digitsAt, checksum } = encoded(envelope, options, id);
   const lines = [
     ...(contentType ? [`Content-Type: ${contentType}`] : []),
     ...(encoding === 'none' ? [] : [`Content-Encoding: ${encoding}`]),
@@ -131,14 +136,22 @@ export function makeBody(envelope: Buffer, options: BodyOptions): Body {
   };
 }
 
+function writeDigits(target: Buffer, at: number, count: number): void {
+  for (let place = 0; place < DIGITS; place++)
+    target[at + place] = HEX[(count >>> (28 - 4 * place)) & 15] as number;
+}
+
+/** The bytes of a request of OTLP as the server reads them. @param id as in {@link BodyOptions} */
+export function stamped(plain: Buffer, id: string, count: number): Buffer {
+  const copy = Buffer.from(plain);
+  for (const at of findDigits(plain, id)) writeDigits(copy, at, count);
+  return copy;
+}
+
 /** Gives the copy of `body` that begins at `start` of `target` the id that ends in `count`, as eight hex digits. */
 export function stamp(target: Buffer, start: number, { body, count }: { body: Body; count: number }): void {
   const { digitsAt, checksum } = body;
-  for (let i = 0; i < digitsAt.length; i++) {
-    const at = start + (digitsAt[i] as number);
-    for (let place = 0; place < DIGITS; place++)
-      target[at + place] = HEX[(count >>> (28 - 4 * place)) & 15] as number;
-  }
+  for (let i = 0; i < digitsAt.length; i++) writeDigits(target, start + (digitsAt[i] as number), count);
   if (!checksum) return;
   let crc = checksum.zeroed;
   for (let place = 0; place < DIGITS; place++)

@@ -77,6 +77,7 @@ export class Connection {
   /** Of the request under way: its id's last digits, and whether the server makes its id. */
   id = 0;
   isMinted = false;
+  eventIdOf: Drawn['eventIdOf'];
   /** Where its latency belongs. */
   stage = 0;
   kind = 0;
@@ -107,11 +108,12 @@ export class Connection {
   }
 
   /** @param count makes the event id of this request unique */
-  send({ lines, body, kind }: Drawn, count: number): number {
+  send({ lines, body, kind, eventIdOf }: Drawn, count: number): number {
     this.#underWay = true;
     this.id = count;
     this.kind = kind;
-    this.isMinted = body.digitsAt.length === 0;
+    this.isMinted = body.digitsAt.length === 0 || eventIdOf !== undefined;
+    this.eventIdOf = eventIdOf;
     const length = lines.length + body.bytes.length;
     if (length > this.#scratch.length) this.#scratch = Buffer.allocUnsafeSlow(length);
     const scratch = this.#scratch;

@@ -1,5 +1,6 @@
 /** The command line of `sluice load`, checked; every error names its option. */
 import { parseArgs } from 'node:util';
+import { isOtlp } from '../../otlp.ts';
 import { parseMix } from '../../workload.ts';
 import { type Encoding, hasZstd } from '../body.ts';
 import type { LoadOptions } from '../options.ts';
@@ -336,6 +337,15 @@ function mixOf(flags: Flags): LoadOptions['mix'] {
   }
 }
 
+const OTLP_ENCODINGS: readonly string[] = ['sdk', 'none', 'gzip'];
+
+/** @throws UsageError for an encoding in which the bodies of the mix cannot be sent */
+function encodingFor(mix: LoadOptions['mix'], value: string): Encoding | 'sdk' {
+  if (Object.keys(mix).some(isOtlp) && !OTLP_ENCODINGS.includes(value))
+    throw new UsageError(`--encoding: a mix with OTLP goes with ${OTLP_ENCODINGS.join(', ')}`);
+  return encodingOf(value);
+}
+
 function rareOf(flags: Flags): { clients: number; share: number } {
   const clients = whole('rare-clients', flags['rare-clients'], { most: CONNECTIONS_MAX });
   if (clients === 0 && flags['rare-share'] !== undefined)
@@ -347,6 +357,7 @@ function rareOf(flags: Flags): { clients: number; share: number } {
 function loadOf(flags: Flags, dsns: readonly Dsn[]): LoadOptions {
   const urls = dsns.length > 0 || flags.url ? urlsOf(flags.url, dsns) : [];
   if (dsns.length > PROJECTS_MAX) throw new UsageError(`--dsn-file: at most ${PROJECTS_MAX} projects`);
+  const mix = mixOf(flags);
   const timeoutMs = duration('timeout', flags.timeout);
   if (timeoutMs <= 0) throw new UsageError('--timeout: longer than 0s');
   return {
@@ -356,10 +367,10 @@ function loadOf(flags: Flags, dsns: readonly Dsn[]): LoadOptions {
     headers: (flags.header ?? []).map((line) => header('header', line)),
     targets: dsns.map(({ target }) => target),
     even: flags.even,
-    mix: mixOf(flags),
+    mix,
     sizes: flags.sizes === undefined ? undefined : sizes('sizes', flags.sizes),
     corpus: flags.corpus === undefined ? undefined : readCorpus(flags.corpus),
-    encoding: encodingOf(flags.encoding),
+    encoding: encodingFor(mix, flags.encoding),
     segments: planOf(flags),
     connections: whole('connections', flags.connections, { least: 1, most: CONNECTIONS_MAX }),
     rare: rareOf(flags),

@@ -32,7 +32,7 @@ How fast
 
 What
   --mix MIX            canonical (default), or weights: event=80,transaction=10,log=5,replay=5,large=1,
-                       span, session, check_in, feedback, client_report, attachment
+                       span, session, check_in, feedback, client_report, attachment, otlp-traces, otlp-logs
   --sizes SIZE=W,…     events and transactions are padded to these sizes: 2k=70,20k=25,200k=5
   --corpus DIR         recorded envelopes, a file each, in the place of the mix; their ids are renewed
   --encoding E         sdk (default: as SDKs do), none, gzip, deflate, br, zstd

@@ -2,7 +2,8 @@
  * What the server said of each id, a byte for each: what `--verify` holds against the sink.
  *
  * The ids of a run share a random beginning and end in the number of the request, so that the ids of two runs or of several
- * generators never meet. A body whose bytes cannot be renewed (deflate, br, zstd) goes without an id; then the answer has it.
+ * generators never meet. A body whose bytes cannot be renewed (deflate, br, zstd) goes without an id; then the answer has it. The
+ * server makes the id of a request of OTLP from its bytes.
  */
 import type { Connection } from '../connection.ts';
 
@@ -39,6 +40,10 @@ function meaningOf(status: number, answer: Buffer, isAnyServer: boolean): Told {
   return (status >= 400 && status < 500) || status === 503 ? REFUSED : UNKNOWN;
 }
 
+/** The id that the server made: its answer has it, but for OTLP, where it follows from the request. */
+const mintedId = ({ eventIdOf, id }: Connection, answer: Buffer): string | undefined =>
+  eventIdOf ? eventIdOf(id) : MINTED_ID.exec(answer.toString('latin1'))?.[1];
+
 export class Ledger {
   /** The ids' first 24 digits. */
   readonly prefix: string;
@@ -59,7 +64,7 @@ export class Ledger {
   answered(connection: Connection, status: number, answer: Buffer): void {
     const told = meaningOf(status, answer, this.#isAnyServer);
     if (told === ACCEPTED) {
-      const id = connection.isMinted ? MINTED_ID.exec(answer.toString('latin1'))?.[1] : undefined;
+      const id = connection.isMinted ? mintedId(connection, answer) : undefined;
       if (id !== undefined) this.minted.add(id);
     }
     this.#note(connection, told);
