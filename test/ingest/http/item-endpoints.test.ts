@@ -5,11 +5,12 @@ import type { HeldItem } from '../../../src/ingest/envelope/upload.ts';
 import { type ItemEndpoint, itemRoutes } from '../../../src/ingest/http/item-endpoints.ts';
 import { REPORTS_BYTES_MAX } from '../../../src/limits.ts';
 import { COUNTED, REFUSED, type Serving, serve, TOKEN, UNAVAILABLE } from './ingest.ts';
+import { headOf } from './line.ts';
 
-const endpointOf = (path: string): ItemEndpoint =>
+const endpointOf = (path: string, headers: Record<string, string> = {}): ItemEndpoint =>
   itemRoutes([])
     .find((route) => route.path === path)
-    ?.endpointFor(undefined as never) as ItemEndpoint;
+    ?.endpointFor(headOf(headers)) as ItemEndpoint;
 const STORE = { endpoint: endpointOf('store') };
 const ID = '9ec79c33ec9942ab8353589fcb2e04dc';
 
@@ -199,5 +200,99 @@ describe('reports of browsers', () => {
     await served.receive(body);
     await served.settle(TOKEN, COUNTED);
     expect([body.length, publishedBy(served).items[0]?.[1]]).toEqual([REPORTS_BYTES_MAX, body]);
+  });
+});
+
+describe('a request of OTLP', () => {
+  const PROTOBUF = 'application/x-protobuf';
+  const JSON_TYPE = 'application/json';
+  const REQUEST = '{"resourceSpans":[{"scopeSpans":[{"spans":[{}]}]}]}';
+  /** The same in protobuf. */
+  const BYTES = '\x0a\x04\x12\x02\x12\x00';
+  const serveOtlp = (type: string, { signal = 'traces', ...serving }: Serving & { signal?: string } = {}) => {
+    const headers = { 'content-type': type };
+    const endpoint = endpointOf(`integration/otlp/v1/${signal}`, headers);
+    return serve({ endpoint, headers, ...serving });
+  };
+  const bodyOf = (type: string): string => (type === PROTOBUF ? BYTES : REQUEST);
+
+  it.each([
+    [PROTOBUF, PROTOBUF, ''],
+    [JSON_TYPE, JSON_TYPE, '{}'],
+    ['Application/JSON; charset=utf-8', JSON_TYPE, '{}'],
+  ])('of the type %s is one item, as it came, under an id of its bytes', async (sent, type, answer) => {
+    const ids: unknown[] = [];
+    for (let repetition = 0; repetition < 2; repetition++) {
+      const served = serveOtlp(sent);
+      await served.receive(bodyOf(type).slice(0, 3), false);
+      await served.receive(bodyOf(type).slice(3));
+      expect(served.wants()).toBe('b');
+      await served.settle(TOKEN, COUNTED);
+      const { id, items } = publishedBy(served);
+      expect(items).toEqual([[`{"type":"otlp_traces","content_type":"${type}"}`, bodyOf(type)]]);
+      ids.push(id);
+      await served.store('stored');
+      expect([served.outcomes, served.line.said[0], served.line.body]).toEqual([['accepted'], '200', answer]);
+      expect(served.line.headers).toEqual(expect.arrayContaining(['X-Service-Usage: 3/10']));
+      expect(served.metrics.items.otlp_traces).toBe(1);
+    }
+    expect(ids).toEqual([expect.stringMatching(/^[0-9a-f]{32}$/), ids[0]]);
+  });
+
+  it.each([PROTOBUF, JSON_TYPE])('of the type %s that is not acknowledged fails with a 503', async (type) => {
+    const served = serveOtlp(type);
+    await served.receive(bodyOf(type));
+    await served.settle(TOKEN, COUNTED);
+    await served.store('unknown');
+    expect([served.outcomes, served.line.said[0]]).toEqual([['failed'], '503']);
+    expect(served.line.headers).toContain('Retry-After: 5');
+    const message = /Internal server error, errorId [0-9a-f]{32}/;
+    if (type === JSON_TYPE)
+      expect(JSON.parse(served.line.body)).toEqual({ code: 14, message: expect.stringMatching(message) });
+    else expect(served.line.body).toMatch(new RegExp(`^\\x08\\x0e\\x12\\x3f${message.source}$`));
+  });
+
+  it('without a record takes a token and no position, also when it went to the disk', async () => {
+    const small = serveOtlp(JSON_TYPE);
+    await small.receive('{"resourceSpans":[]}');
+    expect(small.wants()).toBe('t');
+    await small.settle(TOKEN);
+    const large = serveOtlp(JSON_TYPE);
+    await large.receive(`{"resourceSpans":[],"x":"${'x'.repeat(200_000)}`, false);
+    expect(large.wants()).toBe('t');
+    await large.settle(TOKEN);
+    await large.receive('"}');
+    await expect.poll(() => large.outcomes).toEqual(['empty']);
+    for (const served of [small, large]) {
+      expect([served.outcomes, served.published, served.line.body]).toEqual([['empty'], [], '{}']);
+      expect(served.line.headers).toContain('X-Service-Empty: no-items');
+      expect(served.wants()).toBe('t');
+    }
+  });
+
+  it.each(['text/plain', 'application/grpc', ''])('of the type %j is 415 after its token', async (type) => {
+    const served = serveOtlp(type);
+    expect(served.wants()).toBe('t');
+    await served.settle(TOKEN);
+    await served.receive(REQUEST);
+    expect([served.outcomes, served.line.said[0]]).toEqual([['invalid'], '415']);
+    expect(served.line.body).toBe('{"code":3,"message":"Unsupported media type"}');
+  });
+
+  it.each([
+    ['traces', 'spans'],
+    ['logs', 'logs'],
+  ] as const)('with %s is limited with the category %s', async (signal, category) => {
+    const served = serveOtlp(PROTOBUF, { signal, rateLimits: { [category]: 1 } });
+    await served.receive(BYTES);
+    await served.settle({ ...REFUSED, windowNumber: 2 });
+    expect([served.outcomes, served.metrics.rateLimited[`otlp_${signal}`]]).toEqual([['rate_limited'], 1]);
+    expect(served.line.body).toBe('\x08\x08\x12\x13Rate limit exceeded');
+  });
+
+  it('with metrics has an address only where they are stored', () => {
+    const paths = (types: 'otlp_metrics'[]) => itemRoutes(types).map(({ path }) => path);
+    expect(paths([])).not.toContain('integration/otlp/v1/metrics');
+    expect(paths(['otlp_metrics'])).toContain('integration/otlp/v1/metrics');
   });
 });
