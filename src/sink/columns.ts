@@ -75,10 +75,19 @@ const ofException = (name: string): Path[] => [
 const USER_ID = column('user_id', 'text', ['user', 'id']);
 const ORIGIN = own('word', 'environment', 'release', 'platform');
 const COMMON = [...ORIGIN, column('trace_id', 'text', ofTrace('trace_id')), USER_ID];
+/** An attribute of the element, or else of its resource, as OpenTelemetry's SDKs have them. */
+const ofResource = (name: string): Path[] => [attribute(name), attribute(`resource.${name}`)];
 const OF_ATTRIBUTES = [
-  column('environment', 'word', attribute('sentry.environment')),
-  column('release', 'word', attribute('sentry.release')),
+  column(
+    'environment',
+    'word',
+    attribute('sentry.environment'),
+    ...ofResource('deployment.environment.name'),
+    ...ofResource('deployment.environment'),
+  ),
+  column('release', 'word', attribute('sentry.release'), ...ofResource('service.version')),
   column('user_id', 'text', attribute('user.id')),
+  column('service', 'word', ...ofResource('service.name')),
 ];
 const DURATION = column('duration_ms', 'duration');
 

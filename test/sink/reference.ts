@@ -93,6 +93,9 @@ const between = (from: Read, to: Read): Read =>
 
 const attribute = (payload: Value, name: string): Value | undefined =>
   at(payload, 'attributes', name, 'value');
+/** The first of these attributes that has something in it. */
+const wordOf = (payload: Value, ...names: readonly string[]): Read =>
+  first(...names.map((name) => word(attribute(payload, name))));
 const common = (payload: Value): Record<string, Read> => ({
   environment: word(at(payload, 'environment')),
   release: word(at(payload, 'release')),
@@ -101,8 +104,16 @@ const common = (payload: Value): Record<string, Read> => ({
   user_id: text(at(payload, 'user', 'id')),
 });
 const ofAttributes = (payload: Value): Record<string, Read> => ({
-  environment: word(attribute(payload, 'sentry.environment')),
-  release: word(attribute(payload, 'sentry.release')),
+  environment: wordOf(
+    payload,
+    'sentry.environment',
+    'deployment.environment.name',
+    'resource.deployment.environment.name',
+    'deployment.environment',
+    'resource.deployment.environment',
+  ),
+  release: wordOf(payload, 'sentry.release', 'service.version', 'resource.service.version'),
+  service: wordOf(payload, 'service.name', 'resource.service.name'),
   trace_id: text(at(payload, 'trace_id')),
   user_id: text(attribute(payload, 'user.id')),
 });

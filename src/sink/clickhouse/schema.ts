@@ -67,6 +67,10 @@ const filledByProcessor = (table: TypedTable): string[] => {
   ];
 };
 
+const WITH_SERVICE = ['spans', 'logs'].map(
+  (table) => `ALTER TABLE $db.${table} ADD COLUMN IF NOT EXISTS service LowCardinality(Nullable(String))`,
+);
+
 /**
  * Statements that lead from one version to the next; `$db` stands for the database. The first
  * version creates the tables as they are now. The other versions update tables that an earlier
@@ -101,7 +105,8 @@ TTL seen_at + INTERVAL 2 HOUR SETTINGS index_granularity = 256, ttl_only_drop_pa
     `ALTER TABLE $db.replays ADD COLUMN IF NOT EXISTS payload_base64 Nullable(String) CODEC(ZSTD(1)),
   ADD COLUMN IF NOT EXISTS payload_encoding LowCardinality(Nullable(String))`,
   ],
-  (Object.keys(COLUMNS) as TypedTable[]).flatMap(filledByProcessor),
+  [...WITH_SERVICE, ...(Object.keys(COLUMNS) as TypedTable[]).flatMap(filledByProcessor)],
+  WITH_SERVICE,
 ];
 
 export const SCHEMA_VERSION = MIGRATIONS.length;

@@ -304,6 +304,28 @@ describe('typed columns', () => {
     });
   });
 
+  it('of a span whose resource names its service', async () => {
+    const of = (value: string): object => ({ type: 'string', value });
+    const attributes = {
+      'sentry.environment': of(''),
+      'resource.service.name': of('shop'),
+      'resource.service.version': of('1.2'),
+      'resource.deployment.environment': of('staging'),
+    };
+    const told = { service: 'shop', release: '1.2', environment: 'staging', unread: false };
+    expect(await rowOf('span', JSON.stringify({ items: [{ attributes }] }))).toMatchObject(told);
+    const own = {
+      ...attributes,
+      'service.name': of('till'),
+      'deployment.environment.name': of('production'),
+    };
+    expect(await rowOf('log', JSON.stringify({ items: [{ attributes: own }] }))).toMatchObject({
+      ...told,
+      service: 'till',
+      environment: 'production',
+    });
+  });
+
   it('of a replay', async () => {
     const payload = {
       replay_id: 'aa',
