@@ -148,6 +148,7 @@ const PACKAGE_HOMES: readonly { readonly package: RegExp; readonly home: RegExp 
   { package: /^@clickhouse\//, home: /^src\/sink\/clickhouse\// },
   { package: /^aws4fetch$/, home: /^src\/sink\/s3\// },
   { package: /^pg$/, home: /^src\/sink\/postgres\// },
+  { package: /^@bufbuild\//, home: /^src\/processor\/decode\/otlp\// },
   { package: /^@opentelemetry\//, home: /^src\/lib\/tracing\/otlp\.ts$/ },
 ];
 

@@ -1,8 +1,9 @@
 /** An accepted item as `sluice tail` shows it. Pure. */
 import { isUtf8 } from 'node:buffer';
 import type { Refusal } from '../ingest/http/record.ts';
-import type { ItemType } from '../lib/item-types.ts';
-import type { Entry } from '../stream/frame.ts';
+import { type ItemType, isOtlp } from '../lib/item-types.ts';
+import { expanded } from '../processor/decode/otlp/request.ts';
+import type { Entry, EntryItem } from '../stream/frame.ts';
 import { inOneLine } from './print.ts';
 
 export type SeenItem = {
@@ -47,7 +48,7 @@ export function seenItems(entry: Entry): SeenItem[] {
     return [{ projectId: undefined, type: 'heartbeat', receivedAt, length, fields, payload: body, name }];
   }
   const { projectId, eventId, sentAt, sdk } = entry;
-  return entry.items.map((item) => {
+  return entry.items.flatMap(shownItems).map((item) => {
     const payload = parsed(item.payload);
     const fields = {
       project_id: projectId,
@@ -62,6 +63,16 @@ export function seenItems(entry: Entry): SeenItem[] {
     };
     return { projectId, type: item.type, receivedAt, length: item.length, fields, payload, name: eventId };
   });
+}
+
+/**
+ * Returns the containers of an OTLP request. A large request, whose payload is in parts, is shown
+ * as it is.
+ */
+function shownItems(item: EntryItem): EntryItem[] {
+  const { payload } = item;
+  if (!payload || !isOtlp(item.type)) return [item];
+  return [...expanded({ ...item, payload })].flatMap((part) => part?.item ?? []);
 }
 
 export const seenJson = (item: SeenItem): string => JSON.stringify(item.fields);

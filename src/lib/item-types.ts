@@ -69,6 +69,7 @@ export const skippedType = (type: string): SkippedType => (isSkippedType(type) ?
 const OTLP_TYPES = ['otlp_traces', 'otlp_logs', 'otlp_metrics'] as const satisfies readonly ItemType[];
 export type OtlpType = (typeof OTLP_TYPES)[number];
 const OTLP: ReadonlySet<string> = new Set(OTLP_TYPES);
+export const isOtlp = (type: ItemType): type is OtlpType => OTLP.has(type);
 
 /** All types that are stored of an envelope: those that always are, and `extra`. */
 export const storedTypes = (extra: readonly ExtraType[]): ReadonlySet<string> =>

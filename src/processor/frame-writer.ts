@@ -1,4 +1,5 @@
 import { setTimeout as pause } from 'node:timers/promises';
+import { isOtlp } from '../lib/item-types.ts';
 import type { Log } from '../lib/log.ts';
 import type { Slices } from '../lib/slices.ts';
 import { SINK_BATCH_BYTES_MAX } from '../limits.ts';
@@ -30,6 +31,7 @@ import { BatchLetters, type DeadLetters } from './dead-letters/dead-letters.ts';
 import { type Assembled, assemble, JoinedParts } from './decode/assemble.ts';
 import { type Decoded, decodeHeartbeat, EnvelopeDecoder, type WholeItem } from './decode/decode.ts';
 import type { InflationBudgets } from './decode/inflation-budgets.ts';
+import { partsOf } from './decode/otlp/request.ts';
 import type { Delivery } from './delivery.ts';
 import type { Gate } from './gate.ts';
 import type { HeavyFrames } from './heavy-frames.ts';
@@ -146,14 +148,18 @@ export class FrameWriter {
     const found = await assemble(this.#options.link, entry);
     const decoder = new EnvelopeDecoder(entry, this.#options);
     if (decoder.fault || !found.ok) return;
+    const items: WholeItem[] = [];
     const decoded: Decoded[] = [];
     let bytes = 0;
-    for (const item of found.items) {
-      const one = await decoder.decode(item);
-      if (one.ok) bytes += one.record.json.length;
-      decoded.push(one);
-    }
-    this.#ahead.set(delivery, { found, decoded, bytes });
+    for (const item of found.items)
+      for await (const { item: part, fault } of partsOf(item, this.#options.slices)) {
+        const one = fault === undefined ? await decoder.decode(part) : { ok: false as const, reason: fault };
+        if (one.ok) bytes += one.record.json.length;
+        decoded.push(one);
+        // A stored item needs its payload no more.
+        items.push(one.ok ? { ...part, payload: NOTHING } : part);
+      }
+    this.#ahead.set(delivery, { found, items, decoded, bytes });
     this.#options.heavyFrames?.decoded(bytes);
   }
 
@@ -383,13 +389,13 @@ export class FrameWriter {
   #writeAhead(
     batch: SinkBatch,
     place: Place,
-    { entry, ahead: { found, decoded } }: { entry: EnvelopeEntry; ahead: DecodedAhead },
+    { entry, ahead: { found, items: parts, decoded } }: { entry: EnvelopeEntry; ahead: DecodedAhead },
   ): Promise<void> | undefined {
     this.#joined.note(place.delivery, entry, found);
     // Each item leaves the list when it is written, so that its memory is free.
     const decode = (): Decoded => decoded.shift() as Decoded;
     const pause = this.#options.slices.pauses();
-    const items = { entry, decode, items: found.items, pause, badCount: 0, rest: [] };
+    const items = { entry, decode, items: parts, pause, badCount: 0, rest: [] };
     return this.#writeItems(batch, place, { ...items, isAhead: true });
   }
 
@@ -453,9 +459,10 @@ export class FrameWriter {
     const { decode, items } = work;
     for (let at = from; at < items.length; at++) {
       const item = items[at] as WholeItem;
-      const result = decode(item);
-      const pending =
-        result instanceof Promise
+      const result = isOtlp(item.type) && !work.isAhead ? undefined : decode(item);
+      const pending = !result
+        ? this.#writeParts(batch, place, work, item)
+        : result instanceof Promise
           ? result.then((decoded) => this.#writeItem(batch, place, work, { item, decoded }))
           : (this.#writeItem(batch, place, work, { item, decoded: result }) ?? work.pause());
       if (pending) return pending.then(() => this.#writeItems(batch, place, work, at + 1));
@@ -467,6 +474,14 @@ export class FrameWriter {
     const [only, another] = rest as [BadItem, BadItem?];
     const letter = another ? itemsDeadLetter(place, entry, rest) : itemDeadLetter(place, entry, only);
     return this.#letters.file(letter, types);
+  }
+
+  /** Writes an OTLP request, container by container. */
+  async #writeParts(batch: SinkBatch, place: Place, work: EnvelopeItems, request: WholeItem): Promise<void> {
+    for await (const { item, fault } of partsOf(request, this.#options.slices)) {
+      const decoded = fault === undefined ? await work.decode(item) : { ok: false as const, reason: fault };
+      await this.#writeItem(batch, place, work, { item, decoded });
+    }
   }
 
   #writeItem(
@@ -505,8 +520,17 @@ export class FrameWriter {
   }
 }
 
-/** The items of a heavy entry, decoded before their batch. `bytes`: size of their records. */
-type DecodedAhead = { found: Assembled & { ok: true }; decoded: Decoded[]; bytes: number };
+/**
+ * The items of a heavy entry, decoded before their batch, without the payloads of those that can be
+ * stored. `bytes`: size of their records.
+ */
+type DecodedAhead = {
+  found: Assembled & { ok: true };
+  items: WholeItem[];
+  decoded: Decoded[];
+  bytes: number;
+};
+const NOTHING = new Uint8Array();
 
 type EnvelopeItems = {
   entry: EnvelopeEntry;

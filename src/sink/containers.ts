@@ -213,9 +213,11 @@ const ELEMENT_ROW_BYTES = 10 * 4 + 4 * 8;
 /**
  * Containers behind the tenth item of their envelope stay whole. Otherwise a hundred containers,
  * each just small enough to be split, would make 100,000 rows of a request of 600 bytes. An SDK
- * sends one or two containers in an envelope.
+ * sends one or two containers in an envelope. The containers of an OTLP request are split wherever
+ * they stand: the processor has made them, none smaller than it must be.
  */
 const SPLIT_INDEX_MAX = 9;
+const OTLP_HEADER = /^\{"type":"otlp_(?:traces|logs)","content_type":"application\/(?:json|x-protobuf)"\}$/;
 
 /** Containers whose elements each get a row. A `trace_metric` container stays whole. */
 const SPLIT_TYPES = ['log', 'span'] as const;
@@ -238,7 +240,8 @@ function bytesOfRows({ envelope, header }: ItemFields, { elements, rest }: Conta
 export function toSend(record: SinkRecord): SentRecord {
   const { type, fields, head, json } = record;
   const whole = { ...record, bytes: head.length + json.length };
-  if ('token' in fields || !isSplit(type) || fields.index > SPLIT_INDEX_MAX) return whole;
+  if ('token' in fields || !isSplit(type)) return whole;
+  if (fields.index > SPLIT_INDEX_MAX && !OTLP_HEADER.test(fields.header)) return whole;
   if (json.length > SEARCHED_BYTES_MAX) return whole;
   const split = splitContainer(json);
   const bytes = split && bytesOfRows(fields, split);

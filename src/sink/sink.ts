@@ -20,7 +20,8 @@ import type { ItemType } from '../lib/item-types.ts';
 import type { Distribution } from '../lib/metrics/distribution.ts';
 import type { OutageLog } from '../lib/outage-log.ts';
 
-export type RecordType = ItemType | 'heartbeat';
+/** The sinks see an OTLP request as the containers of its spans or logs. */
+export type RecordType = Exclude<ItemType, 'otlp_traces' | 'otlp_logs'> | 'heartbeat';
 
 /** Fields that all records of one envelope share. Times are Unix milliseconds. */
 export type EnvelopeFields = {

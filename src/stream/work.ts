@@ -27,7 +27,7 @@
  */
 import type { Clock } from '../lib/clock.ts';
 import { Debts } from '../lib/debts.ts';
-import type { ItemType } from '../lib/item-types.ts';
+import { type ItemType, isOtlp } from '../lib/item-types.ts';
 import {
   HEAVY_ENTRY_MS,
   HEAVY_OWES_MS,
@@ -60,6 +60,11 @@ const SCRUBBED_MS_PER_BYTE = 120 / (1024 * 1024);
  */
 const RECORDING_SWELLS = 8;
 const RECORDING_SWELLS_MAX = 1_032;
+/**
+ * How many times its size an OTLP request becomes as rows: spans of SDKs 5 to 15 times. Rows beyond
+ * the bounds of processor/decode/otlp/request.ts are not made.
+ */
+const OTLP_SWELLS = 16;
 
 const isScrubbed = (privacy: Privacy | undefined): boolean =>
   privacy !== undefined && privacy.scrub.length + privacy.names.length > 0;
@@ -77,8 +82,8 @@ type QueuedWork = { items: readonly QueuedItem[]; privacy?: Privacy | undefined 
 function workWith({ items, privacy }: QueuedWork, swells: number): number {
   let ms = 0;
   for (const { type, length } of items) {
-    const isRecording = type === 'replay_recording';
-    ms += workOn(isRecording ? Math.min(RECORDING_BYTES_MAX, length * swells) : length, privacy);
+    const times = type === 'replay_recording' ? swells : isOtlp(type) ? OTLP_SWELLS : 1;
+    ms += workOn(times === 1 ? length : Math.min(RECORDING_BYTES_MAX, length * times), privacy);
   }
   return ms;
 }

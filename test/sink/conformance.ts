@@ -5,6 +5,15 @@ import { deflateSync, gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { STREAM_OF_TYPE } from '../../src/stream/topology.ts';
 import {
+  attributesOf,
+  ENCODINGS,
+  encoded,
+  logsOf,
+  otlpItem,
+  SPAN,
+  tracesOf,
+} from '../processor/decode/otlp/requests.ts';
+import {
   envelope,
   eventually,
   frameOf,
@@ -156,6 +165,74 @@ export const describeSinks = (sinks: readonly (readonly [name: string, start: St
       expect(new Set(records.map(({ item_index, type }) => `${item_index} ${type}`))).toEqual(
         new Set([`3 ${type}`]),
       );
+    });
+
+    it('stores a span and a log that came by OTLP as those of a container', async () => {
+      const text = (value: string) => ({ value, type: 'string' });
+      const attributes = { a: text('b'), 'resource.service.name': text('shop') };
+      const ids = { trace_id: SPAN.traceId, span_id: SPAN.spanId };
+      const span = { ...ids, name: 'GET /users', status: 'ok', is_segment: true, attributes };
+      const log = { ...ids, timestamp: 1.5, level: 'info', body: 'hi', attributes };
+      const more = { attributes: attributesOf({ a: 'b' }) };
+      const { startTimeUnixNano: _start, endTimeUnixNano: _end, ...otlpSpan } = SPAN;
+      const otlpLog = {
+        ...ids,
+        traceId: SPAN.traceId,
+        spanId: SPAN.spanId,
+        timeUnixNano: '1500000000',
+        body: { stringValue: 'hi' },
+      };
+      const resource = { attributes: attributesOf({ 'service.name': 'shop' }) };
+      const requests = {
+        otlp_traces: tracesOf([{ ...otlpSpan, ...more }], { resource }),
+        otlp_logs: logsOf([{ ...otlpLog, ...more }], { resource }),
+      };
+      for (const [type, otlpType, element] of [
+        ['span', 'otlp_traces', span],
+        ['log', 'otlp_logs', log],
+      ] as const) {
+        const [own, ...rest] = [newId(), newId(), newId()] as [string, string, string];
+        const stream = STREAM_OF_TYPE[type];
+        await harness.publish(
+          [envelope([item(type, JSON.stringify({ version: 2, items: [element] }))], { eventId: own })],
+          { stream },
+        );
+        const [expected] = await recordsOf(own);
+        expect(expected).toMatchObject({ type, payload: element });
+        for (const [place, encoding] of ENCODINGS.entries()) {
+          const eventId = rest[place] as string;
+          const one = otlpItem(otlpType, encoded(otlpType, requests[otlpType], encoding), encoding);
+          await harness.publish([envelope([one], { eventId })], { stream });
+          const item_header = JSON.parse(Buffer.from(one.header).toString());
+          expect(await recordsOf(eventId)).toEqual([{ ...expected, event_id: eventId, item_header }]);
+        }
+      }
+    });
+
+    it('stores a large OTLP request row by row, and its resend within ten minutes not again', async () => {
+      const eventId = newId();
+      const attributes = attributesOf({ more: 'x'.repeat(200) });
+      const spans = Array.from({ length: 12_000 }, (_, n) => ({ ...SPAN, name: `${n}`, attributes }));
+      const { payload, ...one } = otlpItem(
+        'otlp_traces',
+        encoded('otlp_traces', tracesOf(spans), 'protobuf'),
+        'protobuf',
+      );
+      const parts = await harness.chunk(payload);
+      for (const after of [0, MINUTE_MS]) {
+        const entry = envelope([one], {
+          eventId,
+          receivedAt: RECEIVED_AT + after,
+          parts: after === 0 ? parts : await harness.chunk(payload),
+        });
+        await harness.publish([entry], { stream: 'transactions' });
+        await harness.drained();
+      }
+      const records = await recordsOf(eventId);
+      const names = records.map((record) => (record.payload as { name: string }).name);
+      expect(names.length).toBe(12_000);
+      expect(new Set(names).size).toBe(12_000);
+      expect(new Set(records.map(({ item_index }) => item_index)).size).toBeGreaterThan(10);
     });
 
     it('stores what other types hold as it is: JSON as JSON, all else in base64', async () => {

@@ -158,6 +158,16 @@ describe('the work on an entry', () => {
     );
   });
 
+  it('of an OTLP request is that of its rows', () => {
+    const ofOtlp = (length: number): number => workOf({ items: [{ type: 'otlp_traces', length }] });
+    expect(ofOtlp(100_000)).toBeGreaterThan(10 * workOf({ items: [{ type: 'span', length: 100_000 }] }));
+    expect([isHeavy({ items: [{ type: 'otlp_logs', length: MIB }] }), ofOtlp(2 * MIB)]).toEqual([
+      false,
+      HEAVY_OWES_MS,
+    ]);
+    expect(isHeavy({ items: [{ type: 'otlp_logs', length: MIB }], privacy })).toBe(true);
+  });
+
   it('of payloads in a spool is known by their length', () => {
     expect(workOf({ items: [{ type: 'event', length: MIB }] })).toBeCloseTo(10, 0);
   });

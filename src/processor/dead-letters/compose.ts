@@ -10,6 +10,7 @@ import { decodeFrame, type EnvelopeEntry, encodeEntry, type FrameSlot } from '..
 import type { NatsLink } from '../../stream/nats.ts';
 import { type Assembled, assemble } from '../decode/assemble.ts';
 import { EnvelopeDecoder, type WholeItem } from '../decode/decode.ts';
+import { partsOf } from '../decode/otlp/request.ts';
 import { encodeRecording } from '../decode/recording.ts';
 import type { Delivery } from '../delivery.ts';
 
@@ -175,9 +176,16 @@ export class RefusedLetters {
     return this.#entry;
   }
 
+  async #itemAt(items: readonly WholeItem[], index: number | undefined): Promise<WholeItem | undefined> {
+    for (const item of items)
+      for await (const { item: part, fault } of partsOf(item, this.#slices))
+        if (part.index === index && fault === undefined) return part;
+    return undefined;
+  }
+
   async #ofEnvelope(open: OpenEntry, refused: RefusedItem, reason: string): Promise<DeadLetter> {
     const { place, entry, bytes, assembled } = open;
-    const item = assembled.ok ? assembled.items.find(({ index }) => index === refused.item) : undefined;
+    const item = assembled.ok ? await this.#itemAt(assembled.items, refused.item) : undefined;
     if (!item) return envelopeDeadLetter(place, { entry, bytes, assembled, reason });
     const whole = await cleanPayload(item, entry, this.#slices);
     const { elements } = refused;

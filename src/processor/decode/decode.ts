@@ -3,12 +3,13 @@
  * result is a reason.
  */
 import { isUtf8 } from 'node:buffer';
+import { assert } from '../../lib/assert.ts';
 import { isContainerType, isExtraType, isFile } from '../../lib/item-types.ts';
 import { jsonText, jsonTextInSteps } from '../../lib/json-text.ts';
 import { atOnce, Slices, type Steps } from '../../lib/slices.ts';
 import { DATE_MS_MAX, moment, rfc3339, rfc3339OfReceipt } from '../../lib/timestamp.ts';
 import { RECORDING_BYTES_MAX, SCRUBBED_BYTES_MAX, SLICED_BYTES_MIN } from '../../limits.ts';
-import { filledContainer } from '../../sink/containers.ts';
+import { filledContainer, isSplit } from '../../sink/containers.ts';
 import { resendKey } from '../../sink/item-key.ts';
 import type { EnvelopeFields, ItemFields, SinkRecord } from '../../sink/sink.ts';
 import type { EntryItem, EnvelopeEntry, HeartbeatEntry } from '../../stream/frame.ts';
@@ -16,8 +17,11 @@ import { removesAnything, scrubbedInSteps } from '../scrub/scrubber.ts';
 import type { InflationBudgets } from './inflation-budgets.ts';
 import { decodeRecording, type Packing } from './recording.ts';
 
-/** An item whose payload is at hand. */
-export type WholeItem = EntryItem & { payload: Uint8Array };
+/**
+ * An item whose payload is at hand. `fromOtlp`: it is part of an OTLP request, which a client may
+ * send again.
+ */
+export type WholeItem = EntryItem & { payload: Uint8Array; fromOtlp?: true };
 export type Decoded = { ok: true; record: SinkRecord } | { ok: false; reason: string };
 /** The beginning that all records of one envelope share, as text and as values. */
 type Shared = Readonly<{ ids: string; origin: string; envelope: EnvelopeFields }>;
@@ -83,7 +87,11 @@ export class EnvelopeDecoder {
     const { privacy } = this.#entry;
     const removes = privacy !== undefined && removesAnything(privacy);
     const isKept = isFile(item.type);
-    const payload = isKept && !removes ? AS_IT_CAME : yield* jsonTextInSteps(item.payload);
+    const payload = isOwnJson(item)
+      ? { ok: true as const, line: item.payload }
+      : isKept && !removes
+        ? AS_IT_CAME
+        : yield* jsonTextInSteps(item.payload);
     if (payload.ok && !isKept)
       return yield* this.#scrubbedRecord(item, header, this.#filled(item, payload.line));
     if (!payload.ok && !isExtraType(item.type)) return { ok: false, reason: `payload is ${payload.reason}` };
@@ -135,15 +143,20 @@ export class EnvelopeDecoder {
 
   #record(item: WholeItem, header: string, payload: Uint8Array): SinkRecord {
     const { ids, origin, envelope } = this.#shared;
-    const place = `"item_index":${item.index},"type":"${item.type}"`;
+    const { type } = item;
+    assert(type !== 'otlp_traces' && type !== 'otlp_logs', 'an OTLP request is cut into containers first');
+    const place = `"item_index":${item.index},"type":"${type}"`;
     const head = `${ids},${place},${origin},"item_header":${header},"payload":`;
     const fields = { envelope, index: item.index, header };
-    const record: SinkRecord = { type: item.type, head, fields, json: payload };
-    if (item.type === 'event' || item.type === 'transaction')
+    const record: SinkRecord = { type, head, fields, json: payload };
+    if (type === 'event' || type === 'transaction' || item.fromOtlp)
       record.resend = { key: resendKey(this.#entry, item), receivedAt: this.#entry.receivedAt };
     return record;
   }
 }
+
+/** Whether the payload is a container that the processor has made, which needs no check. */
+const isOwnJson = ({ type, fromOtlp }: WholeItem): boolean => fromOtlp === true && isSplit(type);
 
 type HeaderText = { ok: true; text: string } | { ok: false; reason: string };
 

@@ -82,8 +82,11 @@ export class ClickHouseBatch implements SinkBatch {
     this.#pending.beginEntry(this.#entry.frameId, this.#entry.index, undefined);
     this.#pendingBytes = 0;
     const leftOut = new Map<TableName, Set<number>>();
-    for (const { table, row } of await claimItems(this.#server, claims))
-      leftOut.set(table, (leftOut.get(table) ?? new Set()).add(row));
+    for (const { table, row, rows } of await claimItems(this.#server, claims)) {
+      const ofTable = leftOut.get(table) ?? new Set<number>();
+      leftOut.set(table, ofTable);
+      for (let at = row; at < row + rows; at++) ofTable.add(at);
+    }
     for (const [table, rows] of tables) await this.#insert(table, rows, leftOut.get(table) ?? new Set());
   }
 

@@ -48,7 +48,8 @@ export type Origin = Omit<RefusedRow, 'reason'> & { type: RecordType; projectId:
 export type TableRows = { readonly buffer: RowBuffer; readonly origins: Origin[] };
 
 /**
- * An item that its client may send again, with its row, which is left out if the item is a resend.
+ * An item that its client may send again, with its rows, which are left out if the item is a
+ * resend.
  * `isReplayed`: the item was a dead letter, and may have been noted at that time without being
  * stored.
  */
@@ -58,6 +59,8 @@ export type ResendClaim = {
   readonly receivedAt: number;
   readonly table: TableName;
   readonly row: number;
+  /** Number of the item's rows, of which `row` is the first. */
+  readonly rows: number;
   readonly isReplayed: boolean;
 };
 
@@ -128,8 +131,8 @@ export class PendingRows {
     const table = tableOf(type);
     const { envelope, index, header, isBase64, encoding } = record.fields as ItemFields;
     const key = record.rowKey ? elementKey(record.rowKey, index, element) : this.#key(index, element);
-    if (resend) {
-      const place = { table, row: buffer.rows };
+    if (resend && !element) {
+      const place = { table, row: buffer.rows, rows: split?.elements.length ?? 1 };
       this.claims.push({ ...resend, rowKey: key, ...place, isReplayed: isReplayed(this.#frameId) });
     }
     buffer

@@ -178,13 +178,14 @@ export class PostgresBatch implements SinkBatch {
 
   /**
    * Inserts the rows, and forgets the keys of refused items: a refused item that is replayed later
-   * must not be taken for a resend of itself.
+   * must not be taken for a resend of itself. A container of which some elements are refused is
+   * stored; those elements are replayed as a container without a key.
    */
   async #insert(transaction: Transaction, records: readonly PlacedRecord[]): Promise<void> {
     const refused = await insertAccepted(transaction, records);
     await forgetItems(
       transaction,
-      refused.flatMap(({ record }) => record.resend?.key ?? []),
+      refused.flatMap(({ record, element }) => (element === undefined ? (record.resend?.key ?? []) : [])),
     );
     for (const { record, element, reason } of refused) {
       const { frameId, entry, fields } = record;

@@ -3,11 +3,16 @@ import { gzipSync } from 'node:zlib';
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { ITEM_TYPES, type ItemType } from '../../../src/lib/item-types.ts';
-import { EnvelopeDecoder } from '../../../src/processor/decode/decode.ts';
+import { Slices } from '../../../src/lib/slices.ts';
+import { EnvelopeDecoder, type WholeItem } from '../../../src/processor/decode/decode.ts';
+import { partsOf } from '../../../src/processor/decode/otlp/request.ts';
 import { SECRET_NAMES } from '../../../src/processor/scrub/names.ts';
 import { scrubbed } from '../../../src/processor/scrub/scrubber.ts';
 import { toSend } from '../../../src/sink/containers.ts';
+import type { SinkRecord } from '../../../src/sink/sink.ts';
 import { type Privacy, SCRUBS } from '../../../src/stream/frame.ts';
+import type { OtlpJson } from '../../support/otlp-reference.ts';
+import { logsOf, SPAN, tracesOf } from '../decode/otlp/requests.ts';
 import { envelope, item } from '../harness.ts';
 
 const PRIVACY: Privacy = { scrub: SCRUBS, names: ['birth_date'] };
@@ -245,11 +250,19 @@ async function writtenBy(type: ItemType, payload: string): Promise<string[]> {
     type === 'replay_recording'
       ? Buffer.concat([Buffer.from('{"segment_id":0}\n'), gzipSync(payload, { level: 1 })])
       : Buffer.from(payload);
-  const entry = envelope([item(type, bytes)], { privacy: PRIVACY });
+  const header = `{"type":"${type}","content_type":"application/json"}`;
+  const entry = envelope([item(type, bytes, { header })], { privacy: PRIVACY });
   const [first] = entry.items;
-  const decoded = await new EnvelopeDecoder(entry).decode({ ...first, payload: bytes } as never);
-  if (!decoded.ok) throw new Error(decoded.reason);
-  const { record } = decoded;
+  const texts: string[] = [];
+  for await (const part of partsOf({ ...first, payload: bytes } as WholeItem, new Slices())) {
+    const decoded = await new EnvelopeDecoder(entry).decode(part.item);
+    if (!decoded.ok || part.fault !== undefined) throw new Error('it is decoded');
+    texts.push(...textsOf(decoded.record));
+  }
+  return texts;
+}
+
+function textsOf(record: SinkRecord): string[] {
   const { split, fields, resend } = toSend(record);
   const isBase64 = 'isBase64' in fields;
   const text = isBase64 ? Buffer.from(`${JSON.parse(record.json.toString())}`, 'base64') : record.json;
@@ -261,11 +274,39 @@ async function writtenBy(type: ItemType, payload: string): Promise<string[]> {
   ];
 }
 
+/** A request that has each of these in an attribute, and the first also elsewhere. */
+function requestOf(type: 'otlp_traces' | 'otlp_logs', given: readonly unknown[]): object {
+  const attributes = given.map((one, n) => ({ key: `a${n}`, value: anyValue(one) }));
+  const resource = { attributes };
+  const scope = { attributes };
+  if (type === 'otlp_logs') return logsOf([{ body: anyValue(given[0]), attributes }], { resource, scope });
+  return tracesOf([{ ...SPAN, attributes, events: [{ attributes }], links: [{ attributes }] }], {
+    resource,
+    scope,
+  });
+}
+
+function anyValue(value: unknown): OtlpJson {
+  if (typeof value === 'string') return { stringValue: value };
+  if (Array.isArray(value)) return { arrayValue: { values: value.map(anyValue) } };
+  if (typeof value !== 'object' || value === null) return { doubleValue: Number(value) };
+  const values = Object.entries(value).map(([key, of]) => ({ key, value: anyValue(of) }));
+  return { kvlistValue: { values } };
+}
+
 it.each(ITEM_TYPES)('leaves nothing of it in any row or column of %s', async (type) => {
   await fc.assert(
     fc.asyncProperty(fc.array(tree, { minLength: 1, maxLength: 5 }), tree, async (values, rest) => {
       const list = values.map(({ given }) => ({ given }));
-      const payload = type === 'replay_recording' ? list : { items: list, rest: rest.given };
+      const payload =
+        type === 'otlp_traces' || type === 'otlp_logs'
+          ? requestOf(
+              type,
+              [...values, rest].map(({ given }) => given),
+            )
+          : type === 'replay_recording'
+            ? list
+            : { items: list, rest: rest.given };
       const texts = await writtenBy(type, JSON.stringify(payload));
       const gone = goneOf(type === 'replay_recording' ? values : [...values, rest]);
       for (const text of gone) expect(texts.filter((one) => one.includes(text))).toEqual([]);
