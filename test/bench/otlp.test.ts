@@ -3,7 +3,10 @@ import { gunzipSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
 import { stamp } from '../../bench/load/body.ts';
 import { parseLoadCommand } from '../../bench/load/command/flags.ts';
+import { type OtlpKind, otlpBody } from '../../bench/otlp.ts';
+import { seededRandom } from '../../bench/random.ts';
 import { type Drawn, Workload } from '../../bench/workload.ts';
+import { fromProtobuf } from '../support/otlp-reference.ts';
 
 const TARGETS = [{ id: '1', key: 'k' }];
 const workloadOf = (encoding: 'sdk' | 'none' | 'gzip', idPrefix?: string): Workload =>
@@ -28,6 +31,14 @@ function sent({ lines, body }: Drawn, count: number): { head: string; body: Buff
   const plain = bytes.subarray(end + 4);
   return { head, body: head.includes('Content-Encoding: gzip') ? gunzipSync(plain) : plain };
 }
+
+describe.each(['otlp-traces', 'otlp-logs'] as const)('a request of %s', (kind: OtlpKind) => {
+  it('is the same in both encodings', () => {
+    const json = JSON.parse(otlpBody(kind, 'json', seededRandom(1)).toString());
+    const message = kind === 'otlp-traces' ? 'Traces' : 'Logs';
+    expect(fromProtobuf(message, otlpBody(kind, 'protobuf', seededRandom(1)))).toEqual(json);
+  });
+});
 
 describe('a mix of OTLP', () => {
   it.each(['sdk', 'none', 'gzip'] as const)('in %s has a number of its own in each request', (encoding) => {

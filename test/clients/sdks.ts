@@ -4,9 +4,9 @@ import { readFileSync } from 'node:fs';
 import { promisify } from 'node:util';
 
 const ROOT = new URL('../..', import.meta.url).pathname;
-const HERE = new URL('.', import.meta.url).pathname;
+export const HERE = new URL('.', import.meta.url).pathname;
 /** What the package managers of other languages install and build; git ignores it. */
-const OUT = `${ROOT}.clients/`;
+export const OUT = `${ROOT}.clients/`;
 
 export type Sdk = {
   readonly language: string;

@@ -56,18 +56,13 @@ describe('against ingest with two workers', () => {
   afterAll(() => system?.stop());
 
   it('everything that was told 200 is stored once, in all encodings, also where the server makes the id', async () => {
-    for (const encoding of ['sdk', 'deflate']) {
+    for (const [encoding, mix] of [
+      ['sdk', 'event=5,transaction=3,log,span,replay,otlp-traces=3,otlp-logs=2'],
+      ['deflate', 'event=5,transaction=3,log,span,replay'],
+    ] as const) {
       const { status, err, out } = await load(
         ...common,
-        ...[
-          '--encoding',
-          encoding,
-          '--mix',
-          'event=5,transaction=3,log,span,replay',
-          '--verify',
-          '--json',
-          'a.json',
-        ],
+        ...['--encoding', encoding, '--mix', mix, '--verify', '--json', 'a.json'],
         ...['--rate', '200', '--duration', '1s', '--warmup', '200ms', '--quiet', '--connections', '16'],
       );
       expect(status, err + out).toBe(0);
