@@ -1,4 +1,5 @@
 /** OTLP over HTTP: what is answered, in the encoding of the request, and what is counted and stored. */
+import { createHash } from 'node:crypto';
 import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Project } from '../../src/projects/project.ts';
@@ -15,10 +16,7 @@ beforeAll(async () => {
   system = await System.start({ env: { SLUICE_STORE_TYPES: 'otlp_metrics' } });
   project = await system.createProject({ quota: 1_000 });
 });
-afterAll(async () => {
-  expect(system.ingest.errors).toEqual([]);
-  await system.stop();
-});
+afterAll(() => system.stop());
 
 // ---- requests ----
 
@@ -37,13 +35,25 @@ type Signal = keyof typeof LISTS;
 /** Number of a record's field that is a text: a span's name, a log's severity, a metric's name. */
 const TEXT_FIELDS = { traces: [5, 'name'], logs: [3, 'severityText'], metrics: [1, 'name'] } as const;
 
+const [TRACE_ID, SPAN_ID] = ['5b8efff798038103d269b633813fc60c', 'eee19b7ec3c1b174'];
+/** The ids of a span, without which it would not be stored. */
+const IDS = { traces: { traceId: TRACE_ID, spanId: SPAN_ID }, logs: {}, metrics: {} } as const;
+
 /** A request of one record with this text. */
 function requestOf(signal: Signal, contentType: ContentType, text: string): Buffer {
   const [number, name] = TEXT_FIELDS[signal];
-  if (contentType === PROTOBUF) return field(1, field(2, field(2, field(number, Buffer.from(text)))));
+  if (contentType === PROTOBUF) {
+    const ids = Object.values(IDS[signal]).map((id, at) => field(at + 1, Buffer.from(id, 'hex')));
+    return field(1, field(2, field(2, Buffer.concat([...ids, field(number, Buffer.from(text))]))));
+  }
   const [resources, scopes, records] = LISTS[signal];
-  return Buffer.from(JSON.stringify({ [resources]: [{ [scopes]: [{ [records]: [{ [name]: text }] }] }] }));
+  const record = { ...IDS[signal], [name]: text };
+  return Buffer.from(JSON.stringify({ [resources]: [{ [scopes]: [{ [records]: [record] }] }] }));
 }
+
+/** The event id of a request (docs/protocol.md 3.9). */
+const idOf = (body: Buffer, signal: Signal = 'traces'): string =>
+  createHash('sha256').update(`${project.id}\notlp_${signal}\n`).update(body).digest('hex').slice(0, 32);
 
 type Asked = { signal?: Signal; of?: Project; path?: string; headers?: Record<string, string> };
 function ask(
@@ -115,9 +125,28 @@ describe.each(TYPES)('a request of %s', (type) => {
     for (const answer of answers) expect(answer.headers.get('x-service-usage')).not.toBeNull();
   });
 
-  it('of 3 MB goes by the disk, and is queued', async () => {
-    const answer = await ask(type, requestOf('traces', type, 'x'.repeat(3_000_000)));
+  it('of 3 MB goes by the disk, and is stored', async () => {
+    const text = 'x'.repeat(3_000_000);
+    const body = requestOf('traces', type, text);
+    const answer = await ask(type, body);
     expect([answer.status, answer.headers.get('x-service-usage')]).toEqual([200, expect.any(String)]);
+    const [record] = await system.storedOf(idOf(body));
+    expect(record?.payload.items).toMatchObject([{ name: text }]);
+  });
+
+  it('that comes again, whatever its compression, is stored once', async () => {
+    const body = requestOf('traces', type, unique());
+    const packed = { headers: { 'content-encoding': 'gzip' } };
+    const usages: (string | null)[] = [];
+    for (const answer of [await ask(type, body), await ask(type, gzipSync(body), packed)])
+      usages.push(answer.headers.get('x-service-usage'));
+    expect(new Set(usages).size).toBe(2);
+    const other = requestOf('traces', type, unique());
+    await ask(type, other);
+    expect(await system.storedOf(idOf(other))).toHaveLength(1);
+    const item_header = { type: 'otlp_traces', content_type: type };
+    const payload = { items: [{ trace_id: TRACE_ID, span_id: SPAN_ID }] };
+    expect(await system.storedOf(idOf(body))).toMatchObject([{ type: 'span', item_header, payload }]);
   });
 
   it('without a record stores and counts nothing', async () => {
@@ -201,6 +230,7 @@ it('an envelope may not name such items: they are skipped as unknown', async () 
 });
 
 it('NATS away is 503, which clients repeat; they go on when it is back', async () => {
+  expect(system.ingest.errors).toEqual([]); // the outage brings warnings
   await system.nats.stop();
   await until(async () => (await ask(PROTOBUF, requestOf('traces', PROTOBUF, unique()))).status === 503);
   for (const type of TYPES) {

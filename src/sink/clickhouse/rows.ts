@@ -22,14 +22,7 @@ import type { TableName } from './tables.ts';
  */
 const DAY_MAX = 0xffff;
 
-const TABLES = {
-  event: 'events',
-  transaction: 'transactions',
-  log: 'logs',
-  span: 'spans',
-  otlp_logs: 'extras',
-  otlp_traces: 'extras',
-} as const;
+const TABLES = { event: 'events', transaction: 'transactions', log: 'logs', span: 'spans' } as const;
 
 function tableOf(type: RecordType): TableName {
   if (type === 'heartbeat') return 'heartbeats';
