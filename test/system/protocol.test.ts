@@ -152,8 +152,8 @@ describe('what is not served', () => {
     ['/api/1/minidump/', 'minidump'],
     ['/api/1/upload/', 'upload'],
     ['/api/1/unreal/key/', 'crash'],
-    ['/api/1/integration/otlp/v1/traces', 'OTLP'],
-    ['//api/1//integration/otlp/v1/logs/', 'OTLP'],
+    ['/api/1/integration/otlp/v1/metrics', 'metrics only where'],
+    ['//api/1//integration/otlp/v1/profiles/', 'OTLP'],
   ])('%s is 404 and says so', async (path, word) => {
     const answer = await fetch(`${system.url}${path}`, { method: 'POST', body: 'x' });
     expect([answer.status, await answer.json()]).toEqual([404, { error: 'Not found' }]);
