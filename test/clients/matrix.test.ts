@@ -4,21 +4,12 @@
  * that is missing is a failure.
  */
 import { expect, it } from 'vitest';
-import { aptInstall } from '../../src/commands/dev/install.ts';
+import { COLLECTOR } from './otlp/exporters.ts';
 import { describeMatrix } from './scenario.ts';
-import { asked, isAsked, lacks, type Sdk } from './sdks.ts';
+import { asked, isAsked, lacksStill, type Sdk, say } from './sdks.ts';
 import { JAVASCRIPT, OTHERS } from './variants.ts';
 
 const languages = [...new Set(OTHERS.map(({ sdk }) => sdk))];
-
-const say = (line: string): void => void process.stderr.write(`${line}\n`);
-
-/** What is asked for by name may be installed. */
-function lacksStill(sdk: Sdk): string | undefined {
-  const lacking = lacks(sdk);
-  const installed = lacking && asked && isAsked(sdk) && sdk.apt && aptInstall(sdk.apt, say);
-  return installed ? lacks(sdk) : lacking;
-}
 
 const leftOut = new Map<Sdk, string>();
 for (const sdk of languages) {
@@ -30,7 +21,7 @@ const lines = [...leftOut].map(([{ language }, why]) => `${language} IS LEFT OUT
 for (const line of lines) say(`\n!!! ${line}`);
 
 it(['every SDK that is asked for takes part', ...lines].join('; '), () => {
-  const known = languages.map(({ family }) => family);
+  const known = [...languages, COLLECTOR.sdk].map(({ family }) => family);
   expect(asked?.filter((name) => !known.includes(name)) ?? []).toEqual([]);
   if (asked) expect([...leftOut.keys()].filter(isAsked)).toEqual([]);
 });

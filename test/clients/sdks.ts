@@ -2,6 +2,7 @@
 import { execFile, spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { promisify } from 'node:util';
+import { aptInstall } from '../../src/commands/dev/install.ts';
 
 const ROOT = new URL('../..', import.meta.url).pathname;
 export const HERE = new URL('.', import.meta.url).pathname;
@@ -236,6 +237,15 @@ export function lacks({ toolchain }: Sdk): string | undefined {
   return toolchain
     .find(([program = '', ...args]) => spawnSync(program, args, { stdio: 'ignore' }).status !== 0)
     ?.join(' ');
+}
+
+export const say = (line: string): void => void process.stderr.write(`${line}\n`);
+
+/** Does the same as {@link lacks}, after installing what is asked for by name. */
+export function lacksStill(sdk: Sdk): string | undefined {
+  const lacking = lacks(sdk);
+  const installed = lacking && asked && isAsked(sdk) && sdk.apt && aptInstall(sdk.apt, say);
+  return installed ? lacks(sdk) : lacking;
 }
 
 /** @throws with what the package manager or compiler said */

@@ -16,7 +16,7 @@ const NPM = `${OUT}otlp-npm`;
 const exporter = (
   language: string,
   name: string,
-  sdk: Pick<Sdk, 'manifest' | 'pinned' | 'toolchain' | 'build'>,
+  sdk: Pick<Sdk, 'manifest' | 'pinned' | 'toolchain' | 'apt' | 'build'>,
 ): Sdk => ({
   ...sdk,
   language,
@@ -43,6 +43,7 @@ const pip = (name: string): Sdk =>
     manifest: 'requirements.txt',
     pinned: new RegExp(`^${name.replace(/[[\]]/g, '\\$&')}==([\\d.]+)$`, 'm'),
     toolchain: PYTHON.toolchain,
+    apt: PYTHON.apt ?? [],
     build: [
       ['python3', '-m', 'venv', VENV],
       [`${VENV}/bin/pip`, 'install', '--quiet', '-r', `${FOLDER}requirements.txt`],
