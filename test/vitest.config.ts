@@ -20,10 +20,7 @@ const BY_ITSELF = 'test/system/hostile.test.ts';
 const IMAGE = 'test/deploy/image.test.ts';
 
 /** Unmodified SDKs, of which some want the toolchains of other languages: `npm run test:clients`; `npm test` leaves them out. */
-const CLIENTS = [
-  'test/clients/{matrix,otlp,otlp-collector}.test.ts',
-  'test/system/{privacy,sdk-browser,sdk-node}.test.ts',
-];
+const CLIENTS = ['test/clients/{matrix,otlp}.test.ts', 'test/system/{privacy,sdk-browser,sdk-node}.test.ts'];
 
 /** Waits for minutes: `npm run test:refusals`. */
 const REFUSALS = 'test/clients/refusals.test.ts';

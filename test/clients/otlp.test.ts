@@ -10,6 +10,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type Project, type StoredRecord, System, until } from '../support/system.ts';
 import { Program } from './client.ts';
 import { EXPORTERS, type Exporter } from './otlp/exporters.ts';
+import { COLLECTOR_SDKS, describeCollector } from './otlp/through-collector.ts';
 import { asked, build, isAsked, lacks, lacksStill, say } from './sdks.ts';
 
 const leftOut = EXPORTERS.filter(({ sdk }) => !isAsked(sdk) || lacksStill(sdk));
@@ -176,7 +177,8 @@ class App {
 }
 
 beforeAll(async () => {
-  const builds = new Map(exporters.map(({ sdk }) => [JSON.stringify(sdk.build), sdk.build]));
+  const sdks = [...exporters.map(({ sdk }) => sdk), ...COLLECTOR_SDKS];
+  const builds = new Map(sdks.map((sdk) => [JSON.stringify(sdk.build), sdk.build]));
   await Promise.all([...builds.values()].map(build));
   system = await System.start();
 }, 15 * 60_000);
@@ -351,3 +353,5 @@ describe('all of them', () => {
     });
   });
 });
+
+describeCollector();
