@@ -243,7 +243,7 @@ describe('a request in JSON', () => {
   });
 
   it.each([
-    '{"resourceSpans":[{"resource":{"a":[}]},"scopeSpans":[]}]}',
+    '{"resourceSpans":[{"resource":{"a":[}],"scopeSpans":[]}]}',
     '{"resourceSpans":[{"scopeSpans":[{"spans":[{"name":"x]}]}]}',
     '{"resourceSpans":[{"scopeSpans":[{"spans":[{"name":"\n"}]}]}]}',
     '{"resourceSpans":[{"scopeSpans":[{"spans":[{"name":"\\x"}]}]}]}',
