@@ -8,6 +8,7 @@ import { entryOf, Replay } from '../../../src/management/dead-letters/replay.ts'
 import type { BegunEntry, RefusedRow, Sink, SinkBatch } from '../../../src/sink/sink.ts';
 import { type EnvelopeEntry, SCRUBS } from '../../../src/stream/frame.ts';
 import { HEAVY_SUBJECT } from '../../../src/stream/work.ts';
+import { ENCODINGS, encoded, logsOf, otlpItem } from '../decode/otlp/requests.ts';
 import { envelope, eventually, Harness, hexId, item, log } from '../harness.ts';
 
 /** Refuses every row; of a container of logs the second element. */
@@ -99,6 +100,23 @@ describe('the dead letter of an item that the sink refuses', () => {
       await harness.process();
       await new Replay({ link: harness.link, box, shards: 1, clock, log }).run(letter);
       expect(await harness.storedOnce(1)).toMatchObject([{ type, payload: clean }]);
+    },
+  );
+
+  it.each(ENCODINGS)(
+    'of a log that came by OTLP in %s is a container with that log alone',
+    async (encoding) => {
+      const request = logsOf(
+        ['first', 'to bob@example.com'].map((stringValue) => ({ body: { stringValue } })),
+      );
+      const one = otlpItem('otlp_logs', encoded('otlp_logs', request, encoding), encoding);
+      const letter = await refusedLetter(envelope([one], { privacy }));
+      expect(letter).toMatchObject({ type: 'log', itemIndex: 0, reason: 'the sink refuses it: it may not' });
+      await harness.process();
+      await harness.replay(letter);
+      expect(await harness.storedOnce(1)).toMatchObject([
+        { type: 'log', payload: { version: 2, items: [{ body: 'to [Filtered]' }] } },
+      ]);
     },
   );
 

@@ -7,6 +7,7 @@ import { entryOf } from '../../../src/management/dead-letters/replay.ts';
 import { type RunningProcessor, runProcessor } from '../../../src/processor/processor.ts';
 import { Database } from '../../../src/sink/postgres/database.ts';
 import { UnavailableError } from '../../../src/sink/unavailable.ts';
+import { encoded, logsOf, otlpItem } from '../../processor/decode/otlp/requests.ts';
 import { envelope, eventually, Harness, hexId, item, log } from '../../processor/harness.ts';
 import { PostgresUnderTest } from '../sinks.ts';
 
@@ -87,6 +88,25 @@ it('are told by the constraint that they violate', async () => {
   expect(`${Buffer.from(only?.payload ?? [])}`).toBe(`{"items":[{"body":"${SECRET}"}]}`);
   await harness.drained();
   expect(await payloads('logs')).toEqual(['1', '2']);
+});
+
+it('of one log of an OTLP request leave the other logs stored, also when the client sends the request again', async () => {
+  await sink.server.query(`ALTER TABLE sluice.logs ADD CONSTRAINT no_bob CHECK (payload NOT LIKE '%bob%')`);
+  const request = logsOf(['first', 'bob', 'third'].map((stringValue) => ({ body: { stringValue } })));
+  const one = otlpItem('otlp_logs', encoded('otlp_logs', request, 'protobuf'), 'protobuf');
+  const entry = envelope([one], { eventId: hexId(1) });
+  await harness.publish([entry], { stream: 'logs' });
+  const [letter] = await letters(1);
+  const stored = async (): Promise<unknown[]> =>
+    (await payloads('logs')).map((payload) => (JSON.parse(payload) as { body: string }).body);
+  await harness.drained();
+  expect(await stored()).toEqual(['first', 'third']);
+  await harness.publish([entry], { stream: 'logs' });
+  await harness.drained();
+  expect(await stored()).toEqual(['first', 'third']);
+  await sink.server.query('ALTER TABLE sluice.logs DROP CONSTRAINT no_bob');
+  await harness.replay(letter as FiledDeadLetter);
+  await eventually(async () => (await stored()).length === 3);
 });
 
 it('do not keep a day from its partition where a generated column refuses them', async () => {
