@@ -29,7 +29,7 @@ const DEPTH_MAX = 400;
  * Messages in one record, at most. Each takes some hundred bytes of memory, and two bytes of a
  * request.
  */
-const MESSAGES_MAX = 400_000;
+const MESSAGES_MAX = 100_000;
 
 type Scalar =
   | 'string'

@@ -6,8 +6,11 @@ import { OtlpError, type OtlpMessage } from './messages.ts';
 
 /** Values within values, at most. */
 const DEPTH_MAX = 100;
-/** Attributes, values, events and links of one record, at most. Each may take 50 bytes of a row. */
-const VALUES_MAX = 100_000;
+/**
+ * Attributes, values, events and links of one record, at most. Each may take 50 bytes of a row and
+ * 1.5 µs, without a pause. SDKs send 128 attributes, events and links at most.
+ */
+const VALUES_MAX = 20_000;
 
 const bad = (what: string): never => {
   throw new OtlpError(what);
