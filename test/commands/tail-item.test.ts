@@ -1,7 +1,8 @@
 import { describe, expect, it } from 'vitest';
-import { seenItems, seenJson, seenText } from '../../src/commands/tail-item.ts';
+import { type SeenItem, seenItems, seenJson, seenText } from '../../src/commands/tail-item.ts';
 import type { ItemType } from '../../src/lib/item-types.ts';
 import type { EnvelopeEntry } from '../../src/stream/frame.ts';
+import { ENCODINGS, encoded, otlpItem, SPAN, tracesOf } from '../processor/decode/otlp/requests.ts';
 
 const EVENT_ID = '0123456789abcdef0123456789abcdef';
 const envelope = (
@@ -92,5 +93,22 @@ describe('an item as tail shows it', () => {
     expect(fieldsOf(Buffer.from([0xff, 0x01]))).toEqual({ ...fields, body_base64: '/wE=' });
     expect(fieldsOf(Buffer.alloc(0))).toEqual(fields);
     expect(fieldsOf()).toEqual(fields);
+  });
+});
+
+it.each(ENCODINGS)('an OTLP request in %s is shown as the containers that are stored', (encoding) => {
+  const request = tracesOf([
+    { ...SPAN, name: 'GET /users' },
+    { ...SPAN, traceId: '' },
+  ]);
+  const entry = envelope('event', undefined);
+  const items = seenItems({
+    ...entry,
+    items: [otlpItem('otlp_traces', encoded('otlp_traces', request, encoding), encoding)],
+  });
+  expect(items.map(({ type }) => type)).toEqual(['span', 'otlp_traces']);
+  expect(seenText(items[0] as SeenItem)).toMatch(/ {2}span .* {2}GET \/users$/);
+  expect(JSON.parse(seenJson(items[0] as SeenItem))).toMatchObject({
+    payload: { version: 2, items: [{ name: 'GET /users' }] },
   });
 });
