@@ -32,9 +32,14 @@ function editing({ el, panel, copy }) {
   const number = (name, value, min) =>
     el('input', { type: 'number', name, min: `${min}`, value: value ?? '', placeholder: 'none' });
 
-  /** Makes a panel with a form. `onSubmit` gets the form's fields. */
+  /**
+   * Makes a panel with a form. `onSubmit` gets the form's fields. Each field and the button have a
+   * place, by which the page finds them again when it has drawn the project anew.
+   */
   function form(title, fields, { submit, onSubmit }) {
     const made = el('form', { 'aria-label': title }, ...fields, el('button', {}, submit));
+    for (const { dataset, name, value, type } of made.elements)
+      dataset.place = [title, name, type === 'checkbox' ? value : ''].join('/');
     made.addEventListener('submit', (event) => {
       event.preventDefault();
       onSubmit(made.elements);
@@ -141,10 +146,21 @@ function editing({ el, panel, copy }) {
 
   /** Makes the buttons beside a key. */
   function keyButtons({ id, enabled }, change) {
-    const text = enabled ? 'Disable' : 'Enable';
+    const named = (text, place, onClick) => {
+      const made = button(text, onClick);
+      made.setAttribute('aria-label', `${text} key ${id}`);
+      made.dataset.place = `${id}/${place}`;
+      return made;
+    };
     return [
-      button(text, () => change('PATCH', `/keys/${id}`, { enabled: !enabled })),
-      button('Remove', () => confirm(`Remove key ${id} for good?`) && change('DELETE', `/keys/${id}`)),
+      named(enabled ? 'Disable' : 'Enable', 'state', () =>
+        change('PATCH', `/keys/${id}`, { enabled: !enabled }),
+      ),
+      named(
+        'Remove',
+        'remove',
+        () => confirm(`Remove key ${id} for good?`) && change('DELETE', `/keys/${id}`),
+      ),
     ];
   }
 
@@ -156,6 +172,7 @@ function editing({ el, panel, copy }) {
       const copying = button('Copy', () => copy(field, copying));
       tools.replaceChildren(field, copying);
       copying.click();
+      copying.focus();
     });
     if (dsn) tools.append(show);
     return el('section', { class: 'panel' }, el('h2', {}, 'DSN'), tools);

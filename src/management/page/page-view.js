@@ -143,7 +143,7 @@
     }
     const head = el('tr', {}, ...heads.map((text) => el('th', { scope: 'col' }, text)));
     const lines = rows.map((cells) => el('tr', {}, ...cells.map((cell) => el('td', {}, cell))));
-    body.append(el('table', {}, el('thead', {}, head), el('tbody', {}, ...lines)));
+    body.append(el('table', { 'aria-label': title }, el('thead', {}, head), el('tbody', {}, ...lines)));
     return body;
   }
 
@@ -177,6 +177,7 @@
         max: `${quota}`,
         high: `${quota * 0.75}`,
         value: `${Math.min(usage.position, quota)}`,
+        'aria-label': 'share of the quota',
       }),
     );
     return cell;
@@ -204,10 +205,10 @@
     const perFrame = rateNow('sluice_publishes_total');
     const memory = ['sluice_buffered_bytes', 'sluice_spooled_bytes'].map((name) => total(newest, name));
     $('panels').replaceChildren(
-      panel('Outcomes', ['', '/ s', 'total'], byLabel('sluice_requests_total', 'outcome')),
+      panel('Outcomes', ['outcome', '/ s', 'total'], byLabel('sluice_requests_total', 'outcome')),
       panel(
         'Latency',
-        ['', 'p50', 'p95', 'p99'],
+        ['step', 'p50', 'p95', 'p99'],
         [
           latencyRow('request', 'sluice_request_duration_seconds'),
           latencyRow('Redis call', 'sluice_redis_call_duration_seconds'),
@@ -217,7 +218,7 @@
       panel('Stored items', ['type', '/ s', 'total'], byLabel('sluice_items_total', 'type')),
       panel(
         'Inside',
-        ['', 'now'],
+        ['figure', 'now'],
         [
           ['held in memory', bytes(memory[0])],
           ['spooled to disk', bytes(memory[1])],
@@ -391,6 +392,8 @@
 
   const groups = GROUPS.ingest;
   const manage = management({ $, el, svg, panel, usageCell, whole, bytes, groups, authorization });
+  // The keyboard scrolls this table, too.
+  $('projects').tabIndex = 0;
   $('window').textContent = `${WINDOW_SEC}`;
   poll();
 })();

@@ -56,13 +56,16 @@ function management({ $, el, svg, panel, usageCell, whole, bytes, groups, author
    */
   function pagedList(section, { clear, add }) {
     const [more, note] = [section.querySelector('.more'), section.querySelector('.empty')];
+    note.tabIndex = -1;
     let turn = 0;
     let shown = 0;
 
     async function read(path) {
       const mine = ++turn;
       const enough = shown + ROWS;
+      const hadFocus = document.activeElement === more;
       more.hidden = true;
+      if (hadFocus) note.focus();
       try {
         for (let next = path; next; ) {
           const page = await ask(next);
@@ -72,6 +75,7 @@ function management({ $, el, svg, panel, usageCell, whole, bytes, groups, author
           if (next && shown < enough) continue;
           more.hidden = !next;
           more.onclick = () => read(next);
+          if (hadFocus && next && document.activeElement === note) more.focus();
           break;
         }
         note.className = 'empty';
@@ -120,7 +124,11 @@ function management({ $, el, svg, panel, usageCell, whole, bytes, groups, author
 
   function keyCell(key) {
     const button = el('button', { type: 'button' }, 'Show');
-    button.addEventListener('click', () => button.replaceWith(el('code', {}, key)));
+    button.addEventListener('click', () => {
+      const text = el('code', { tabindex: '-1' }, key);
+      button.replaceWith(text);
+      text.focus();
+    });
     return button;
   }
 
@@ -196,7 +204,7 @@ function management({ $, el, svg, panel, usageCell, whole, bytes, groups, author
       whole(sumOf(outcomes)),
       textOf(outcomes),
     ]);
-    const made = panel('Usage', ['day (UTC)', '', 'requests', 'outcomes'], lines);
+    const made = panel('Usage', ['day (UTC)', 'shares', 'requests', 'outcomes'], lines);
     const line = el(
       'p',
       { class: 'month' },
@@ -220,7 +228,7 @@ function management({ $, el, svg, panel, usageCell, whole, bytes, groups, author
     const heads = ['at (UTC)', 'by', 'action', 'what'].map((text) => el('th', { scope: 'col' }, text));
     const section = el('section', { class: 'panel' }, el('h2', {}, 'History'));
     const more = el('button', { type: 'button', class: 'more' }, 'More');
-    const table = el('table', {}, el('thead', {}, el('tr', {}, ...heads)), body);
+    const table = el('table', { 'aria-label': 'History' }, el('thead', {}, el('tr', {}, ...heads)), body);
     section.append(table, el('p', { class: 'empty' }), more);
     const start = pagedList(section, {
       clear: () => body.replaceChildren(),
@@ -246,10 +254,12 @@ function management({ $, el, svg, panel, usageCell, whole, bytes, groups, author
     const note = el('p', { role: 'alert', hidden: '' });
     const change = async (method, path, body) => {
       note.hidden = true;
+      const { place } = document.activeElement.dataset;
       try {
         await ask(`${base}${path}`, { method, body, etag });
         if (method === 'DELETE' && path === '') return closed(id);
         await fillDetails(cell, id);
+        focusAgain(cell, place);
       } catch (error) {
         tell(note, error);
       }
@@ -264,12 +274,30 @@ function management({ $, el, svg, panel, usageCell, whole, bytes, groups, author
       ...(isViewer ? [] : edit.forms(project, change)),
       historyPanel(base),
     );
+    for (const one of cell.querySelectorAll('.panel:has(table)')) scrollable(one);
+  }
+
+  /** Lets the keyboard scroll a panel whose table may be wider than the window. */
+  function scrollable(one) {
+    const named = { role: 'region', tabindex: '0', 'aria-label': one.querySelector('h2').textContent };
+    for (const [name, value] of Object.entries(named)) one.setAttribute(name, value);
+  }
+
+  /**
+   * Gives the focus back to a field or button after the project was drawn anew. When it is gone, its
+   * project's button gets the focus. Nothing happens when the reader has gone elsewhere meanwhile.
+   */
+  function focusAgain(cell, place) {
+    if (place === undefined || document.activeElement !== document.body) return;
+    const found = [...cell.querySelectorAll('[data-place]')].find(({ dataset }) => dataset.place === place);
+    (found ?? cell.parentElement.previousElementSibling.querySelector('button')).focus();
   }
 
   /** Reads the list again after a project was deleted. */
   function closed(id) {
     opened.delete(id);
     listProjects();
+    $('filter').focus();
   }
 
   function detailsOf(id) {
@@ -395,9 +423,10 @@ function management({ $, el, svg, panel, usageCell, whole, bytes, groups, author
   /** Makes the buttons of a dead letter. The outcome of a click replaces them. */
   function letterButtons(id) {
     const path = `/v1/dead-letters/${id}`;
-    const place = el('span', { role: 'status' });
+    const place = el('span', { role: 'status', tabindex: '-1' });
     const act = async (method, target) => {
       place.replaceChildren('under way');
+      place.focus();
       try {
         const { became = 'purged', reason } = (await ask(target, { method })).json ?? {};
         place.textContent = reason === undefined ? became : `${became}: ${reason}`;

@@ -1,5 +1,7 @@
 /** The page of the admin port in a real browser, over a real system. */
 
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
 import type { AddressInfo } from 'node:net';
 import type { Browser, Locator, Page } from 'playwright-core';
 import { afterAll, beforeAll, expect, it } from 'vitest';
@@ -456,6 +458,59 @@ it.each([
   await details(page, limited.id);
   await page.locator('#reasons td').first().waitFor();
   expect(await page.evaluate('document.documentElement.scrollWidth')).toBe(width);
+  await page.close();
+});
+
+/** Finds what axe-core finds wrong in the page: the rule, and where. */
+async function violations(page: Page): Promise<string[]> {
+  await page.evaluate(readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8'));
+  type Found = { violations: { id: string; nodes: { target: string[]; failureSummary: string }[] }[] };
+  const found = (await page.evaluate('axe.run()')) as Found;
+  return found.violations.flatMap(({ id, nodes }) =>
+    nodes.map(({ target, failureSummary }) => `${id}: ${target.join(' ')}: ${failureSummary}`),
+  );
+}
+
+it.each([
+  ['light', 1280],
+  ['light', 400],
+  ['dark', 1280],
+  ['dark', 400],
+] as const)(
+  'has nothing that axe-core finds wrong, %s and %i wide, with and without an answer',
+  async (colorScheme, width) => {
+    const { page } = await open(system.adminUrl);
+    await page.emulateMedia({ colorScheme });
+    await page.setViewportSize({ width, height: 900 });
+    await details(page, limited.id);
+    await page.locator('#dead-letters summary').click();
+    expect(await violations(page)).toEqual([]);
+    await page.route('**/stats.json', (route) => route.abort());
+    await page.locator('#checks.stale').waitFor();
+    expect(await violations(page)).toEqual([]);
+    await page.close();
+  },
+);
+
+it('keeps the focus where an edit draws a project anew', async () => {
+  const { id } = await api<Listed>('/projects', { plan: 'Pro' });
+  const { page } = await open(system.adminUrl);
+  const place = await details(page, id);
+  const focused = (): Promise<string> =>
+    page.evaluate(`document.activeElement.dataset.place ?? document.activeElement.textContent`);
+  const old = await place.locator('form[aria-label="Change it"]').elementHandle();
+  await field(place, 'Change it', 'name').fill('Web shop');
+  await page.keyboard.press('Enter');
+  await expect
+    .poll(() => old?.evaluate((form) => (form as unknown as { isConnected: boolean }).isConnected))
+    .toBe(false);
+  await expect.poll(focused).toBe('Change it/name/');
+  const [{ id: keyId } = { id: '' }] = await api<{ id: string }[]>(`/projects/${id}/keys`);
+  await place.getByRole('button', { name: `Disable key ${keyId}` }).press('Enter');
+  await place.getByRole('button', { name: `Enable key ${keyId}` }).waitFor();
+  await expect.poll(focused).toBe(`${keyId}/state`);
+  await place.getByRole('button', { name: 'Show', exact: true }).press('Enter');
+  expect(await page.evaluate('document.activeElement.tagName')).toBe('CODE');
   await page.close();
 });
 
