@@ -13,6 +13,16 @@ function editing({ el, panel, copy }) {
     ['after 30 days', 30 * DAY_SEC],
   ];
 
+  /** Lines that set up an SDK, by its name. */
+  const SNIPPETS = {
+    Browser: (dsn) => `import * as Sentry from '@sentry/browser';\nSentry.init({ dsn: '${dsn}' });`,
+    Node: (dsn) => `import * as Sentry from '@sentry/node';\nSentry.init({ dsn: '${dsn}' });`,
+    Python: (dsn) => `import sentry_sdk\nsentry_sdk.init(dsn="${dsn}")`,
+    PHP: (dsn) => `\\Sentry\\init(['dsn' => '${dsn}']);`,
+    Go: (dsn) => `err := sentry.Init(sentry.ClientOptions{Dsn: "${dsn}"})`,
+    Java: (dsn) => `Sentry.init(options -> options.setDsn("${dsn}"));`,
+  };
+
   const button = (text, onClick) => {
     const made = el('button', { type: 'button' }, text);
     made.addEventListener('click', onClick);
@@ -164,13 +174,28 @@ function editing({ el, panel, copy }) {
     ];
   }
 
+  /** Makes the lines that set up an SDK, which the reader chooses, and a button that copies them. */
+  function snippet(dsn) {
+    const names = Object.keys(SNIPPETS).map((name) => [name, name]);
+    const chosen = select('sdk', names, 'Browser');
+    const text = el('textarea', { class: 'snippet', readonly: '', rows: '2', 'aria-label': 'set-up' });
+    const show = () => {
+      text.value = SNIPPETS[chosen.value](dsn);
+      copying.textContent = 'Copy the set-up';
+    };
+    const copying = button('', () => copy(text, copying));
+    chosen.addEventListener('change', show);
+    show();
+    return [labelled('SDK', chosen), text, copying];
+  }
+
   /** Makes the panel of the DSN, which is shown only after a click because it has a key. */
   function dsnPanel({ dsn }) {
     const tools = el('div', { class: 'tools' }, dsn ? '' : 'no key is valid');
     const show = button('Show and copy the DSN', () => {
       const field = el('input', { class: 'dsn', readonly: '', value: dsn, 'aria-label': 'DSN' });
       const copying = button('Copy', () => copy(field, copying));
-      tools.replaceChildren(field, copying);
+      tools.replaceChildren(field, copying, ...snippet(dsn));
       copying.click();
       copying.focus();
     });

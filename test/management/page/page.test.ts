@@ -343,6 +343,32 @@ it('adds, disables and replaces keys, and deletes a project whose id is typed', 
   await page.close();
 });
 
+it('shows with the DSN the lines that set up each of six SDKs, and copies them', async () => {
+  const { id, dsn } = await api<Listed>('/projects', { plan: 'Pro' });
+  const { page, complaints } = await open(system.adminUrl);
+  const place = await details(page, id);
+  expect(await place.locator('.snippet').count()).toBe(0);
+  await place.getByRole('button', { name: 'Show and copy the DSN' }).click();
+  const shown: string[] = [];
+  for (const sdk of ['Browser', 'Node', 'Python', 'PHP', 'Go', 'Java']) {
+    await place.locator('[name=sdk]').selectOption(sdk);
+    shown.push(await place.locator('.snippet').inputValue());
+  }
+  expect(shown).toEqual([
+    `import * as Sentry from '@sentry/browser';\nSentry.init({ dsn: '${dsn}' });`,
+    `import * as Sentry from '@sentry/node';\nSentry.init({ dsn: '${dsn}' });`,
+    `import sentry_sdk\nsentry_sdk.init(dsn="${dsn}")`,
+    `\\Sentry\\init(['dsn' => '${dsn}']);`,
+    `err := sentry.Init(sentry.ClientOptions{Dsn: "${dsn}"})`,
+    `Sentry.init(options -> options.setDsn("${dsn}"));`,
+  ]);
+  await place.getByRole('button', { name: 'Copy the set-up' }).click();
+  await place.locator('.snippet + button', { hasText: /^(Copied|Selected)$/ }).waitFor();
+  expect(await violations(page)).toEqual([]);
+  await page.close();
+  expect(complaints).toEqual([]);
+});
+
 it('shows why requests were refused', async () => {
   const project = await system.createProject();
   await system.send({ ...project, key: 'wrong' }, errorEvent(eventId()));
