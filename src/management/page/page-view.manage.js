@@ -458,11 +458,16 @@ function management({ $, el, svg, panel, usageCell, whole, bytes, groups, author
     },
   });
 
-  // ---- Both ----
+  const { button } = edit;
+  const parts = { $, el, row, keyCell, moment, ask, pagedList, tell, button, isViewer: () => isViewer };
+  const listHeartbeats = heartbeatTokens(parts);
+
+  // ---- All lists ----
 
   function refresh() {
     if ($('management').hidden) return;
     listProjects();
+    listHeartbeats();
     startLetters(`/v1/dead-letters?limit=${READ}`);
   }
   $('refresh').addEventListener('click', refresh);

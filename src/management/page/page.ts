@@ -31,7 +31,7 @@ let loaded: AdminPage | undefined;
 /** Reads the parts of the page once, and keeps the result. */
 export function loadAdminPage(): AdminPage {
   if (loaded) return loaded;
-  const [style, script] = [part('css'), `${part('edit.js')}${part('manage.js')}${part('js')}`];
+  const [style, script] = [part('css'), ['edit.js', 'heartbeats.js', 'manage.js', 'js'].map(part).join('')];
   const html = part('html')
     .replace('<!-- style -->', () => `<style>${style}</style>`)
     .replace('<!-- script -->', () => `<script>${script}</script>`);

@@ -369,6 +369,25 @@ it('shows with the DSN the lines that set up each of six SDKs, and copies them',
   expect(complaints).toEqual([]);
 });
 
+it('makes and deletes heartbeats, and shows a URL at a click alone', async () => {
+  const { page, complaints } = await open(system.adminUrl);
+  const place = page.locator('#heartbeats');
+  const tokens = () => api<{ token: string; url: string }[]>('/heartbeats');
+  await place.locator('.empty', { hasText: 'nothing yet' }).waitFor();
+  await place.getByRole('button', { name: 'New heartbeat' }).click();
+  await expect.poll(() => place.locator('tbody tr').count()).toBe(1);
+  const [{ token, url } = { token: '', url: '' }] = await tokens();
+  expect(await page.content()).not.toContain(token);
+  await place.getByRole('button', { name: 'Show', exact: true }).click();
+  expect(await place.locator('tbody td').nth(2).textContent()).toBe(url);
+  page.on('dialog', (dialog) => dialog.accept());
+  await place.getByRole('button', { name: 'Delete' }).click();
+  await expect.poll(tokens).toEqual([]);
+  await place.locator('.empty', { hasText: 'nothing yet' }).waitFor();
+  await page.close();
+  expect(complaints).toEqual([]);
+});
+
 it('shows why requests were refused', async () => {
   const project = await system.createProject();
   await system.send({ ...project, key: 'wrong' }, errorEvent(eventId()));
