@@ -95,7 +95,7 @@ export class OpenApi {
     if (!content) return body === '' ? [] : [`has a body: ${body}`];
     const type = headers.get('content-type') ?? '';
     if (!content[type]) return [`is of type ${type}`];
-    const said = type === 'application/json' ? JSON.parse(body) : body;
+    const said = type.endsWith('json') ? JSON.parse(body) : body;
     return matches(content[type].schema, said) ? [] : [`says ${body}`];
   }
 
