@@ -3,6 +3,7 @@
  * are cut out of it byte for byte.
  */
 import { jsonScan } from '../lib/json-text.ts';
+import { otlpFormOf } from '../lib/otlp.ts';
 import type { ItemFields, SinkRecord } from './sink.ts';
 
 const { skipBlank, skipName, skipValue } = jsonScan;
@@ -217,7 +218,6 @@ const ELEMENT_ROW_BYTES = 10 * 4 + 4 * 8;
  * they stand: the processor has made them, none smaller than it must be.
  */
 const SPLIT_INDEX_MAX = 9;
-const OTLP_HEADER = /^\{"type":"otlp_(?:traces|logs)","content_type":"application\/(?:json|x-protobuf)"\}$/;
 
 /** Containers whose elements each get a row. A `trace_metric` container stays whole. */
 const SPLIT_TYPES = ['log', 'span'] as const;
@@ -241,7 +241,7 @@ export function toSend(record: SinkRecord): SentRecord {
   const { type, fields, head, json } = record;
   const whole = { ...record, bytes: head.length + json.length };
   if ('token' in fields || !isSplit(type)) return whole;
-  if (fields.index > SPLIT_INDEX_MAX && !OTLP_HEADER.test(fields.header)) return whole;
+  if (fields.index > SPLIT_INDEX_MAX && otlpFormOf(fields.header) === undefined) return whole;
   if (json.length > SEARCHED_BYTES_MAX) return whole;
   const split = splitContainer(json);
   const bytes = split && bytesOfRows(fields, split);

@@ -4,10 +4,11 @@
  * same for all of them.
  */
 import type { ExtraType, OtlpType } from '../../lib/item-types.ts';
+import { OTLP_CONTENT_TYPES, type OtlpForm } from '../../lib/otlp.ts';
 import { ITEM_HEADERS_BYTES_MAX, ITEMS_MAX, REPORTS_BYTES_MAX } from '../../limits.ts';
 import { newEventReader, newReportReader } from '../envelope/json-reader.ts';
 import { type NewItemReader, newParser } from '../envelope/parser.ts';
-import { OTLP_CONTENT_TYPES, type OtlpForm, OtlpReader } from '../otlp/otlp-reader.ts';
+import { OtlpReader } from '../otlp/otlp-reader.ts';
 import { OTLP_ANSWERS } from './answers/otlp.ts';
 import { ENVELOPE_ANSWERS } from './answers/outcome.ts';
 import type { Endpoint } from './endpoint-request.ts';

@@ -1,8 +1,6 @@
+import type { ListNames } from '../../lib/otlp.ts';
 import { ByteQueue } from '../envelope/byte-queue.ts';
 import { type JsonReceiver, JsonWalk, type NoJson } from '../envelope/json-walk.ts';
-
-/** Names of the three lists in one another: of resources, of scopes, of records. */
-export type ListNames = readonly [resources: string, scopes: string, records: string];
 
 /** Depth of a record: each of the three lists is a member of an object in the list around it. */
 const RECORD_DEPTH = 6;

@@ -5,24 +5,12 @@
  */
 import { createHash, type Hash } from 'node:crypto';
 import type { OtlpType } from '../../lib/item-types.ts';
+import { OTLP_LISTS, type OtlpForm, otlpHeader } from '../../lib/otlp.ts';
 import { OTLP_PARTS_MAX, OTLP_RECORDS_MAX } from '../../limits.ts';
 import type { Malformed } from '../envelope/header.ts';
 import type { ItemReader, ItemReceiver } from '../envelope/parser.ts';
-import { JsonRecords, type ListNames } from './json-records.ts';
+import { JsonRecords } from './json-records.ts';
 import { ProtobufWalk } from './protobuf-walk.ts';
-
-/** Encoding of a request, and of its answer. */
-export type OtlpForm = 'protobuf' | 'json';
-export const OTLP_CONTENT_TYPES = {
-  protobuf: 'application/x-protobuf',
-  json: 'application/json',
-} as const satisfies Record<OtlpForm, string>;
-
-const LIST_NAMES: Readonly<Record<OtlpType, ListNames>> = {
-  otlp_traces: ['resourceSpans', 'scopeSpans', 'spans'],
-  otlp_logs: ['resourceLogs', 'scopeLogs', 'logRecords'],
-  otlp_metrics: ['resourceMetrics', 'scopeMetrics', 'metrics'],
-};
 
 const NOTHING = Buffer.alloc(0);
 const EVENT_ID_CHARS = 32;
@@ -45,7 +33,7 @@ export class OtlpReader implements ItemReader {
     const { type, form } = kind;
     this.#kind = kind;
     this.#receiver = receiver;
-    this.#walk = form === 'protobuf' ? new ProtobufWalk() : new JsonRecords(LIST_NAMES[type]);
+    this.#walk = form === 'protobuf' ? new ProtobufWalk() : new JsonRecords(OTLP_LISTS[type]);
     this.#hash = createHash('sha256').update(`${projectId}\n${type}\n`);
   }
 
@@ -69,7 +57,7 @@ export class OtlpReader implements ItemReader {
 
   #begin(): void {
     const { type, form } = this.#kind;
-    const header = Buffer.from(JSON.stringify({ type, content_type: OTLP_CONTENT_TYPES[form] }));
+    const header = Buffer.from(otlpHeader(type, form));
     this.#hasBegun = true;
     this.#receiver.itemBegin({ index: 0, type, header });
   }

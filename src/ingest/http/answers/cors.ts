@@ -2,6 +2,7 @@
  * CORS headers: every origin may send. A browser lets an SDK read only the headers that are exposed
  * here, and lets it see the status of an answer or error only when the answer allows the origin.
  */
+import { OTLP_CONTENT_TYPES } from '../../../lib/otlp.ts';
 import { EMPTY, type Header, headerLines, JSON_TYPE, REASON, REQUEST_ID } from './outcome.ts';
 
 const EXPOSED = [
@@ -48,7 +49,7 @@ const FURTHER_LINES = headerLines(CORS_HEADERS);
  */
 export const COMMON_HEADERS = {
   json: JSON_TYPE[1] + FURTHER_LINES,
-  protobuf: `application/x-protobuf${FURTHER_LINES}`,
+  protobuf: OTLP_CONTENT_TYPES.protobuf + FURTHER_LINES,
 };
 
 const ASKED_CHARS_MAX = 4_096;

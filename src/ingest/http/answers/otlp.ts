@@ -3,7 +3,7 @@
  * a refusal a google.rpc.Status with the text that the envelope's answer has. Headers are those of
  * envelopes.
  */
-import type { OtlpForm } from '../../otlp/otlp-reader.ts';
+import type { OtlpForm } from '../../../lib/otlp.ts';
 import { type Answer, type Answers, ENVELOPE_ANSWERS, headerLines, type Refusal } from './outcome.ts';
 
 /** Codes of google.rpc.Code. */

@@ -14,6 +14,7 @@
  * The same request is always cut in the same way, so its rows have the same keys each time.
  */
 import { type ItemType, isOtlp, type OtlpType } from '../../../lib/item-types.ts';
+import { otlpFormOf } from '../../../lib/otlp.ts';
 import type { Slices, Steps } from '../../../lib/slices.ts';
 import { RECORDING_BYTES_MAX } from '../../../limits.ts';
 import type { WholeItem } from '../decode.ts';
@@ -84,10 +85,8 @@ const OTLP: Readonly<Record<OtlpType, { message: MessageName; plural: string; ty
   otlp_metrics: { message: 'Metric', plural: 'metrics', type: 'otlp_metrics' },
 };
 
-/** The header is the worker's own. */
-const JSON_TYPE = Buffer.from('"content_type":"application/json"');
 const encodingOf = (type: OtlpType, header: Uint8Array): Encoding =>
-  bufferOf(header).includes(JSON_TYPE) ? json(type) : PROTOBUF;
+  otlpFormOf(bufferOf(header).toString()) === 'json' ? json(type) : PROTOBUF;
 
 /**
  * Yields the items that an OTLP item becomes, and undefined where the work may pause. The last

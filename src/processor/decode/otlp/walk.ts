@@ -5,6 +5,7 @@
 import { isUtf8 } from 'node:buffer';
 import { BinaryReader, BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
 import type { OtlpType } from '../../../lib/item-types.ts';
+import { OTLP_LISTS } from '../../../lib/otlp.ts';
 import type { Steps } from '../../../lib/slices.ts';
 import { OTLP_RECORDS_MAX } from '../../../limits.ts';
 import { bufferOf, OtlpError } from './messages.ts';
@@ -113,23 +114,15 @@ const SCAN_BYTES = 64 * 1024;
 /** Longest name of a part, with quotes and escapes. */
 const NAME_BYTES_MAX = 200;
 
-const NAMES: Readonly<Record<OtlpType, readonly (readonly [own: string, child: string])[]>> = {
-  otlp_traces: [
-    ['', 'resourceSpans'],
-    ['resource', 'scopeSpans'],
-    ['scope', 'spans'],
-  ],
-  otlp_logs: [
-    ['', 'resourceLogs'],
-    ['resource', 'scopeLogs'],
-    ['scope', 'logRecords'],
-  ],
-  otlp_metrics: [
-    ['', 'resourceMetrics'],
-    ['resource', 'scopeMetrics'],
-    ['scope', 'metrics'],
-  ],
-};
+/** Names of the parts at each level, in JSON. */
+function namesOf(type: OtlpType): Encoding['names'] {
+  const [resources, scopes, records] = OTLP_LISTS[type];
+  return [
+    ['', resources],
+    ['resource', scopes],
+    ['scope', records],
+  ];
+}
 
 /**
  * A text that is read from its beginning to its end, in pieces. The bytes in a record may be any.
@@ -250,7 +243,7 @@ export function parsed(text: string): unknown {
 
 export const json = (type: OtlpType): Encoding => ({
   isJson: true,
-  names: NAMES[type],
+  names: namesOf(type),
   *prepared(payload) {
     return isUtf8(payload) ? bufferOf(payload) : yield* withoutBadUtf8(payload);
   },
@@ -258,7 +251,7 @@ export const json = (type: OtlpType): Encoding => ({
     const cursor = new Cursor(payload as Buffer, start);
     if (cursor.next() === LETTER_N && level > 0) return; // null
     if (!cursor.takes(OPEN_OBJECT)) throw new OtlpError(NO_STRUCTURE);
-    const [own, child] = NAMES[type][level] as readonly [string, string];
+    const [own, child] = this.names[level] as readonly [string, string];
     const found = new Map<string, Range>();
     let children: Range[] = [];
     yield* each(cursor, CLOSE_OBJECT, function* () {
