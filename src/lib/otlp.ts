@@ -1,0 +1,35 @@
+/**
+ * What ingest and the processor both know of an OTLP request: its encodings, the lists around its
+ * records, and the header of the item that it is queued as.
+ */
+import type { OtlpType } from './item-types.ts';
+
+/** Encoding of a request, and of its answer. */
+export type OtlpForm = 'protobuf' | 'json';
+
+export const OTLP_CONTENT_TYPES = {
+  protobuf: 'application/x-protobuf',
+  json: 'application/json',
+} as const satisfies Record<OtlpForm, string>;
+
+/** Names in JSON of the three lists in one another: of resources, of scopes, of records. */
+export type ListNames = readonly [resources: string, scopes: string, records: string];
+
+export const OTLP_LISTS: Readonly<Record<OtlpType, ListNames>> = {
+  otlp_traces: ['resourceSpans', 'scopeSpans', 'spans'],
+  otlp_logs: ['resourceLogs', 'scopeLogs', 'logRecords'],
+  otlp_metrics: ['resourceMetrics', 'scopeMetrics', 'metrics'],
+};
+
+/** Returns the header of a request's item. Clients cannot send such a header in an envelope. */
+export const otlpHeader = (type: OtlpType, form: OtlpForm): string =>
+  JSON.stringify({ type, content_type: OTLP_CONTENT_TYPES[form] });
+
+const FORMS: ReadonlyMap<string, OtlpForm> = new Map(
+  (Object.keys(OTLP_LISTS) as OtlpType[]).flatMap((type) =>
+    (Object.keys(OTLP_CONTENT_TYPES) as OtlpForm[]).map((form) => [otlpHeader(type, form), form]),
+  ),
+);
+
+/** Returns the encoding that an item's header names; undefined for the header of another item. */
+export const otlpFormOf = (header: string): OtlpForm | undefined => FORMS.get(header);
