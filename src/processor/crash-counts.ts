@@ -14,7 +14,10 @@ import type { Phase } from './frame-writer.ts';
  */
 export const CRASH_WEIGHT: Readonly<Record<Phase, number>> = { decoding: 1, storing: 1 / 4 };
 
-/** Whether the count means that the frame itself ends processes, and not kills from outside. */
+/**
+ * Whether the count is so high that the frame itself must have ended the processes. Kills from
+ * outside alone rarely bring a frame to this count ({@link CRASH_WEIGHT}).
+ */
 export const isPoison = (crashes: number): boolean => crashes >= FRAME_CRASHES_MAX;
 
 /**

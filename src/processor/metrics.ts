@@ -48,7 +48,7 @@ export class ProcessorMetrics {
     return this.#collect(gauges).metrics();
   }
 
-  /** Returns the same metrics as values, for the page of the admin port. */
+  /** Returns the metrics of {@link render} as objects, for the page of the admin port. */
   async snapshot(gauges: ProcessorGauges): Promise<MetricsSnapshot> {
     return (await this.#collect(gauges).getMetricsAsJSON()) as MetricsSnapshot;
   }

@@ -18,14 +18,14 @@ export type TallyReader = {
   ofMonth(month: string): Promise<Map<string, number>>;
 };
 
-/** Returns a reader for the first sink that keeps a tally; undefined when none does. */
+/** Returns a reader for the first of the sinks that keeps a tally; undefined when none does. */
 export function tallyReader(sinks: readonly SinkSetting[]): TallyReader | undefined {
-  const folder = sinks.find((sink) => sink.kind === 'ndjson');
-  if (folder) return ofFolder(folder.dir);
-  const postgres = sinks.find((sink) => sink.kind === 'postgres');
-  if (postgres) return ofPostgres(postgres.url);
-  const clickhouse = sinks.find((sink) => sink.kind === 'clickhouse');
-  return clickhouse && ofClickHouse(clickhouse.url);
+  for (const sink of sinks) {
+    if (sink.kind === 'ndjson') return ofFolder(sink.dir);
+    if (sink.kind === 'postgres') return ofPostgres(sink.url);
+    if (sink.kind === 'clickhouse') return ofClickHouse(sink.url);
+  }
+  return undefined;
 }
 
 function ofFolder(dir: string): TallyReader {

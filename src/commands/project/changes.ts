@@ -88,9 +88,10 @@ export function doubtsOf(
 }
 
 /**
- * Returns a sentence for each name of the file that another project has now. To give a name to
- * another project takes two runs of `apply`. So a crash between two writes cannot leave the name
- * with the wrong project.
+ * Returns a sentence for each id or alias in the file that belongs to another project in the
+ * registry. `apply` then changes nothing: one run must take the name from its old project, and a
+ * second run can give it to the new one. If one run did both, a crash between its two writes could
+ * leave the name with the wrong project.
  */
 export function heldNames(present: readonly StoredProject[], declared: readonly FileProject[]): string[] {
   const owners = new Map<string, Project>();

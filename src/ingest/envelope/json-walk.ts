@@ -180,7 +180,11 @@ export class JsonWalk {
     return isUtf8(bytes.subarray(0, end));
   }
 
-  /** Ends the text. A character that was cut would be in a string, which has no end then. */
+  /**
+   * Ends the text. An incomplete UTF-8 character at the end needs no check: it can only be inside a
+   * string, and a text whose last string is not closed is refused anyway.
+   * @returns why the text is no JSON
+   */
   end(): NoJson | undefined {
     if (this.#state === 'number' && this.#depth === 0) this.#endNumber(0);
     return this.#noJson ?? (this.#state === 'nothing' ? undefined : 'no JSON');

@@ -115,13 +115,12 @@ type State = 'arriving' | 'whole' | 'settled' | 'disposed';
 /** Bits for the parts that want the socket to be paused. When several do, their bits are added. */
 const PAUSED_BY = { spool: 1, inflater: 2, pacer: 4 } as const;
 
+/** `encoding`: undefined when it is unknown. `base64`: set once the body has begun as base64. */
+type Coding = { encoding: Encoding | undefined; base64?: Base64Decoder };
+
 export class Upload {
   readonly #options: UploadOptions;
-  #encoding: Encoding | undefined;
-  /** Set once a body has begun as base64. */
-  #base64: Base64Decoder | undefined;
-  readonly #bodyBytesMax: number;
-  readonly #inflatedBytesMax: number;
+  #coding: Coding;
   readonly #holding: Holding;
   readonly #collector: Collector;
   readonly #reader: ItemReader;
@@ -153,17 +152,14 @@ export class Upload {
 
   constructor(options: UploadOptions) {
     this.#options = options;
-    this.#encoding = parseEncoding(options.encoding);
+    this.#coding = { encoding: parseEncoding(options.encoding) };
     this.#holding = new Holding(options.budget, options.project);
     this.#collector = new Collector({
       holding: this.#holding,
       onOverload: (detail) => this.fail('overloaded', detail),
       onBehind: (behind) => this.#onSpoolBehind(behind),
     });
-    const { storedTypes, maxBodyBytes, maxDecompressedBytes } = options.budget;
-    const bytesMax = options.bytesMax ?? Number.POSITIVE_INFINITY;
-    this.#bodyBytesMax = Math.min(maxBodyBytes, bytesMax);
-    this.#inflatedBytesMax = Math.min(maxDecompressedBytes, bytesMax);
+    const { storedTypes } = options.budget;
     this.#reader = options.newReader(this.#collector, storedTypes, (bytes) => this.#hold(bytes));
   }
 
@@ -176,12 +172,13 @@ export class Upload {
   feed(chunk: Uint8Array, isWhole = false): void {
     if (this.#state !== 'arriving' || chunk.length === 0) return;
     this.#transmitted += chunk.length;
-    if (this.#transmitted > this.#bodyBytesMax)
-      return this.fail('too_large', `the body exceeds ${this.#bodyBytesMax} bytes`);
+    const bytesMax = this.#atMost(this.#options.budget.maxBodyBytes);
+    if (this.#transmitted > bytesMax) return this.fail('too_large', `the body exceeds ${bytesMax} bytes`);
     if (this.#transmitted === chunk.length) this.#startBase64(chunk);
     const encoding = this.#knownEncoding();
     if (encoding === undefined) return;
-    if (encoding !== 'none') this.#feedCompressed(encoding, this.#base64?.decode(chunk) ?? chunk, isWhole);
+    const { base64 } = this.#coding;
+    if (encoding !== 'none') this.#feedCompressed(encoding, base64?.decode(chunk) ?? chunk, isWhole);
     else if (this.#collector.spooling) this.#parse(chunk);
     else this.#parse(isWhole ? Buffer.from(chunk) : ownCopy(chunk));
   }
@@ -194,7 +191,8 @@ export class Upload {
     if (this.#collector.spooling) this.#onSpooled();
     const encoding = this.#knownEncoding();
     if (encoding === undefined) return;
-    if (this.#base64 && encoding !== 'none') this.#feedCompressed(encoding, this.#base64.end(), false);
+    const { base64 } = this.#coding;
+    if (base64 && encoding !== 'none') this.#feedCompressed(encoding, base64.end(), false);
     if (this.#inflater) this.#inflater.end();
     else if (this.#kept && encoding !== 'none') this.#inflateKept(encoding, this.#kept.bytes);
     else this.#finish();
@@ -218,10 +216,20 @@ export class Upload {
     if (this.#isUndecided) this.#settle({ ok: false, failure: { kind, detail } });
   }
 
+  /** Returns the bound of the settings, or that of the endpoint where it is lower. */
+  #atMost(bytesMax: number): number {
+    return Math.min(bytesMax, this.#options.bytesMax ?? bytesMax);
+  }
+
+  get #inflatedBytesMax(): number {
+    return this.#atMost(this.#options.budget.maxDecompressedBytes);
+  }
+
   /** Returns the encoding. Fails the upload and returns undefined when the encoding is unknown. */
   #knownEncoding(): Encoding | undefined {
-    if (this.#encoding === undefined) this.fail('invalid', 'the content encoding is unknown');
-    return this.#encoding;
+    const { encoding } = this.#coding;
+    if (encoding === undefined) this.fail('invalid', 'the content encoding is unknown');
+    return encoding;
   }
 
   /**
@@ -251,9 +259,8 @@ export class Upload {
   // ---- compressed bodies ----
 
   #startBase64(begin: Uint8Array): void {
-    if (!this.#options.mayBeBase64 || this.#encoding !== 'none' || !isBase64Begin(begin)) return;
-    this.#base64 = new Base64Decoder();
-    this.#encoding = 'deflate';
+    if (!this.#options.mayBeBase64 || this.#coding.encoding !== 'none' || !isBase64Begin(begin)) return;
+    this.#coding = { encoding: 'deflate', base64: new Base64Decoder() };
   }
 
   #feedCompressed(encoding: Compression, chunk: Uint8Array, isWhole: boolean): void {
@@ -364,8 +371,9 @@ export class Upload {
   #parse(bytes: Uint8Array): void {
     if (!this.#isUndecided) return;
     this.#inflatedBytes += bytes.length;
-    if (this.#inflatedBytes > this.#inflatedBytesMax)
-      return this.fail('too_large', `the body inflates to over ${this.#inflatedBytesMax} bytes`);
+    const bytesMax = this.#inflatedBytesMax;
+    if (this.#inflatedBytes > bytesMax)
+      return this.fail('too_large', `the body inflates to over ${bytesMax} bytes`);
     if (this.#outgrows()) return this.fail('overloaded', 'it inflates to more than it says');
     this.#collector.startChunk(bytes);
     this.#check(this.#reader.feed(bytes));

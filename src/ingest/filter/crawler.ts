@@ -1,9 +1,10 @@
 /**
  * Filter of errors from crawlers, which are programs that read the web by themselves. The payload
- * has the User-Agent of the page's visitor. When a browser SDK left that out, the visitor's browser
- * sent the request itself, so the request's own User-Agent counts, if it is a browser's. The
- * package `isbot` does not help: it takes curl, python-requests, node and other server clients for
- * bots, and server SDKs report for these.
+ * usually names the User-Agent of the page's visitor. If no payload names one, the request's own
+ * User-Agent counts, provided that it is a browser's: a browser SDK sends its requests from the
+ * visitor's browser. The package `isbot` is not used, because it also calls curl, python-requests,
+ * node and other server clients bots. Errors that server SDKs report name such clients, and are
+ * wanted.
  */
 import { anyOf, type Filter, type RequestFacts } from './payload.ts';
 

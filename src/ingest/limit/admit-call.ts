@@ -82,7 +82,7 @@ export function parseReply(reply: NonNullable<ScriptReply>): {
   };
 }
 
-/** Reads the list by index, because taking a list apart by position asks it for an iterator. */
+/** Reads the list by index: array destructuring would go through an iterator, which is slower. */
 function parseWindow(integers: readonly number[]): WindowReply & { lost: boolean } {
   const at = (index: number): number => integers[index] as number;
   return {

@@ -1,11 +1,10 @@
 /**
  * Forms and buttons of one project on ingest's page. Each change sends the revision that the page
- * shows (If-Match), so that two tabs cannot overwrite each other's changes.
+ * shows (If-Match), so that two tabs cannot overwrite each other's changes. page.ts puts
+ * KNOWN_NAMES, the names of filters and plans, before this script.
  */
 // biome-ignore lint/correctness/noUnusedVariables: page-view.manage.js, joined behind this file, calls it.
 function editing({ el, panel, copy }) {
-  const FILTERS = ['browser-extension', 'localhost', 'crawler'];
-  const PLANS = ['Free', 'Starter', 'Pro', 'Business', 'Scale', 'Platform'];
   const DAY_SEC = 86_400;
   const OVERLAPS = [
     ['at once', ''],
@@ -83,7 +82,7 @@ function editing({ el, panel, copy }) {
         'Plan',
         select(
           'plan',
-          PLANS.map((one) => [one, one]),
+          KNOWN_NAMES.plans.map((one) => [one, one]),
           plan,
         ),
       ),
@@ -94,7 +93,7 @@ function editing({ el, panel, copy }) {
         'fieldset',
         {},
         el('legend', {}, 'Filters'),
-        ...FILTERS.map((one) => labelled(one, checkbox('filters', one, filters.includes(one)))),
+        ...KNOWN_NAMES.filters.map((one) => labelled(one, checkbox('filters', one, filters.includes(one)))),
       ),
       labelled(
         'Allowed origins',

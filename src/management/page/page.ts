@@ -4,6 +4,11 @@
  */
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
+import { FILTER_NAMES } from '../../lib/filter-names.ts';
+import { PLANS } from '../../projects/project.ts';
+
+/** The names that the page's forms offer, as the page's script reads them. */
+const KNOWN_NAMES = `const KNOWN_NAMES = ${JSON.stringify({ filters: FILTER_NAMES, plans: PLANS })};\n`;
 
 type AdminPage = { html: string; headers: Readonly<Record<string, string>> };
 
@@ -31,7 +36,8 @@ let loaded: AdminPage | undefined;
 /** Reads the parts of the page once, and keeps the result. */
 export function loadAdminPage(): AdminPage {
   if (loaded) return loaded;
-  const [style, script] = [part('css'), ['edit.js', 'heartbeats.js', 'manage.js', 'js'].map(part).join('')];
+  const style = part('css');
+  const script = KNOWN_NAMES + ['edit.js', 'heartbeats.js', 'manage.js', 'js'].map(part).join('');
   const html = part('html')
     .replace('<!-- style -->', () => `<style>${style}</style>`)
     .replace('<!-- script -->', () => `<script>${script}</script>`);

@@ -5,10 +5,12 @@ import { createRequire } from 'node:module';
 import type { AddressInfo } from 'node:net';
 import type { Browser, Locator, Page } from 'playwright-core';
 import { afterAll, beforeAll, expect, it } from 'vitest';
+import { FILTER_NAMES } from '../../../src/lib/filter-names.ts';
 import { managementApi } from '../../../src/management/api/api.ts';
 import { type AdminStats, startAdminServer } from '../../../src/management/api/server.ts';
 import { AdminTokens } from '../../../src/management/api/tokens.ts';
 import { Connections } from '../../../src/management/connections.ts';
+import { PLANS } from '../../../src/projects/project.ts';
 import { log } from '../../projects/broker.ts';
 import { openBrowser } from '../../support/browser.ts';
 import { errorEvent, eventId } from '../../support/envelopes.ts';
@@ -274,6 +276,10 @@ it('changes a project, and of two tabs none overwrites the other', async () => {
   await field(mine, 'Change it', 'quota').fill('');
   await field(mine, 'Change it', 'rateLimit').fill('77');
   await field(mine, 'Change it', 'origins').fill('*.shop.example');
+  const values = async (choices: Locator): Promise<(string | null)[]> =>
+    Promise.all((await choices.all()).map((choice) => choice.getAttribute('value')));
+  expect(await values(field(mine, 'Change it', 'filters'))).toEqual(FILTER_NAMES);
+  expect(await values(field(mine, 'Change it', 'plan').locator('option'))).toEqual(PLANS);
   await field(mine, 'Change it', 'filters').nth(2).uncheck();
   await send(mine, 'Change it');
   const changed = {
@@ -431,15 +437,24 @@ it('shows what the API refuses as its detail', async () => {
   await page.close();
 });
 
+const REASONS = [HOSTILE, 'it is no frame', HOSTILE];
+let filed: Promise<void> | undefined;
+/** Files the letters of all tests that look at dead letters, once, whichever of them runs first. */
+const letters = (): Promise<void> => {
+  filed ??= (async () => {
+    for (const [at, reason] of REASONS.entries()) await fileLetter(system.link, `page-${at}`, { reason });
+  })();
+  return filed;
+};
+
 it('counts dead letters by reason, and shows each', async () => {
-  const reasons = [HOSTILE, 'it is no frame', HOSTILE];
-  for (const [at, reason] of reasons.entries()) await fileLetter(system.link, `page-${at}`, { reason });
+  await letters();
   const { page, complaints } = await open(system.adminUrl);
   const place = page.locator('#dead-letters');
   const counts = (): Promise<string[]> => place.locator('#reasons td:not(:last-child)').allTextContents();
   await expect.poll(counts).toEqual([HOSTILE, '2', 'it is no frame', '1']);
   await place.locator('summary').click();
-  expect(await place.locator('details tbody td:last-child').allTextContents()).toEqual(reasons);
+  expect(await place.locator('details tbody td:last-child').allTextContents()).toEqual(REASONS);
   expect(await page.title()).toBe('sluice ingest');
   await page.close();
   expect(complaints).toEqual([]);
@@ -497,6 +512,7 @@ it.each([
   ['light', 1180],
   ['dark', 360],
 ] as const)('fits a %s window that is %i wide, with a project open', async (colorScheme, width) => {
+  await letters();
   const { page } = await open(system.adminUrl);
   await page.emulateMedia({ colorScheme });
   await page.setViewportSize({ width, height: 900 });
@@ -524,6 +540,7 @@ it.each([
 ] as const)(
   'has nothing that axe-core finds wrong, %s and %i wide, with and without an answer',
   async (colorScheme, width) => {
+    await letters();
     const { page } = await open(system.adminUrl);
     await page.emulateMedia({ colorScheme });
     await page.setViewportSize({ width, height: 900 });
