@@ -3,12 +3,11 @@
  * is stored: when all goes well, when it is refused, in a restart, and when an answer is lost. What an exporter does when it is refused is
  * its own matter, and is printed: the table of docs/clients.md. Which of them take part is decided as in matrix.test.ts.
  */
-import { createServer, type IncomingMessage, request, type Server, type ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { setTimeout as pause } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type Project, type StoredRecord, System, until } from '../support/system.ts';
 import { Program } from './client.ts';
+import { Forwarder } from './forwarder.ts';
 import { EXPORTERS, type Exporter } from './otlp/exporters.ts';
 import { COLLECTOR_SDKS, describeCollector } from './otlp/through-collector.ts';
 import { asked, build, isAsked, lacks, lacksStill, say } from './sdks.ts';
@@ -56,95 +55,43 @@ type Element = {
   [name: string]: unknown;
 };
 
-/** Stands before sluice and hands on what comes. It counts answers by status, 0 where sluice cannot be reached, and may lose answers. */
-class Gate {
-  readonly #server: Server;
-  /** Statuses in the order of the requests. */
-  readonly statuses: number[] = [];
-  answersToLose = 0;
-
-  private constructor(target: number) {
-    this.#server = createServer((req, res) => {
-      const parts: Buffer[] = [];
-      req.on('data', (part: Buffer) => parts.push(part));
-      req.on('end', () => this.#handOn(target, req, { body: Buffer.concat(parts), res }));
-    });
-  }
-
-  #handOn(target: number, req: IncomingMessage, { body, res }: { body: Buffer; res: ServerResponse }): void {
-    const { 'transfer-encoding': _, connection: __, ...sent } = req.headers;
-    const headers = { ...sent, 'content-length': body.length };
-    const options = {
-      host: '127.0.0.1',
-      port: target,
-      method: req.method,
-      path: req.url,
-      headers,
-      agent: false,
-    };
-    request(options, (answer) => {
-      const { connection: ___, 'keep-alive': ____, ...told } = answer.headers;
-      this.statuses.push(answer.statusCode ?? 0);
-      if (this.answersToLose > 0) {
-        this.answersToLose--;
-        answer.resume();
-        res.socket?.destroy();
-        return;
-      }
-      res.writeHead(answer.statusCode ?? 0, told);
-      answer.pipe(res);
-    })
-      .on('error', () => {
-        this.statuses.push(0);
-        res.socket?.destroy();
-      })
-      .end(body);
-  }
-
-  static async before(port: number): Promise<Gate> {
-    const gate = new Gate(port);
-    await new Promise<void>((resolve) => gate.#server.listen(0, '127.0.0.1', resolve));
-    return gate;
-  }
-
-  get port(): number {
-    return (this.#server.address() as AddressInfo).port;
-  }
-
-  close(): void {
-    this.#server.closeAllConnections();
-    this.#server.close();
-  }
-}
-
 let system: System;
 
-/** An application of its own behind a gate of its own. */
+/** An application of its own behind a forwarder of its own. */
 class App {
   readonly project: Project;
-  readonly gate: Gate;
+  readonly forwarder: Forwarder;
+  /** What the exporter was answered, in the order of its requests. */
+  readonly statuses: number[];
   readonly #program: Program;
 
-  private constructor(project: Project, gate: Gate, program: Program) {
+  private constructor(project: Project, door: Pick<App, 'forwarder' | 'statuses'>, program: Program) {
     this.project = project;
-    this.gate = gate;
+    this.forwarder = door.forwarder;
+    this.statuses = door.statuses;
     this.#program = program;
   }
 
   static async start(exporter: Exporter, wanted: { rateLimit?: number } = {}, key?: string): Promise<App> {
-    const [project, gate] = await Promise.all([system.createProject(wanted), Gate.before(system.port)]);
+    const statuses: number[] = [];
+    const project = await system.createProject(wanted);
+    const forwarder = await Forwarder.before(system.port, ({ status }) => statuses.push(status));
     const used = key ?? project.key;
     const env: Record<string, string> = exporter.byDsn
-      ? { DSN: `http://${used}@127.0.0.1:${gate.port}/${project.id}` }
+      ? { DSN: `http://${used}@127.0.0.1:${forwarder.port}/${project.id}` }
       : {
-          OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${gate.port}/api/${project.id}/integration/otlp`,
+          OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${forwarder.port}/api/${project.id}/integration/otlp`,
           OTEL_EXPORTER_OTLP_HEADERS: `x-sentry-auth=${encodeURIComponent(`sentry sentry_key=${used}`)}`,
           OTEL_SERVICE_NAME: 'shop',
           OTEL_RESOURCE_ATTRIBUTES: 'service.version=1.2.3,deployment.environment.name=test',
           OTEL_METRICS_EXPORTER: 'none',
           OTEL_EXPORTER_OTLP_PROTOCOL: 'http/protobuf',
         };
-    return new App(project, gate, new Program(exporter.command, { ...exporter.env, ...env }));
+    return new App(
+      project,
+      { forwarder, statuses },
+      new Program(exporter.command, { ...exporter.env, ...env }),
+    );
   }
 
   step(step: Step): Promise<Made> {
@@ -171,7 +118,7 @@ class App {
   }
 
   async close(): Promise<void> {
-    this.gate.close();
+    this.forwarder.close();
     await this.#program.close();
   }
 }
@@ -190,7 +137,7 @@ it(['every exporter that is asked for takes part', ...lines].join('; '), () => {
 
 const told: string[] = [];
 const tell = (exporter: Exporter, scene: string, app: App, stored: string): void =>
-  void told.push(`| ${exporter.title} | ${scene} | ${app.gate.statuses.join(' ')} | ${stored} |`);
+  void told.push(`| ${exporter.title} | ${scene} | ${app.statuses.join(' ')} | ${stored} |`);
 afterAll(() => say(`\n| Exporter | Situation | Answers | Stored |\n${told.join('\n')}`));
 
 describe.each(exporters)('$title', (exporter) => {
@@ -276,7 +223,7 @@ describe.each(exporters)('$title', (exporter) => {
 
   it('has stored once what it sends again because an answer was lost', async () => {
     const app = await start();
-    app.gate.answersToLose = 1;
+    app.forwarder.answersToLose = 1;
     await app.span('its answer is lost');
     await app.span('after the loss');
     await expect.poll(() => app.named('after the loss').length).toBe(1);
@@ -287,7 +234,7 @@ describe.each(exporters)('$title', (exporter) => {
   it('is refused with a wrong key', async () => {
     const app = await start({}, 'wrong');
     await app.span('with a wrong key');
-    await expect.poll(() => new Set(app.gate.statuses)).toEqual(new Set([401]));
+    await expect.poll(() => new Set(app.statuses)).toEqual(new Set([401]));
     tell(exporter, '401', app, 'none');
   });
 
@@ -296,7 +243,7 @@ describe.each(exporters)('$title', (exporter) => {
     await app.span('too large', { large: LARGE });
     await app.span('after the refusal');
     await expect.poll(() => app.named('after the refusal').length).toBe(1);
-    await expect.poll(() => app.gate.statuses).toContain(413);
+    await expect.poll(() => app.statuses).toContain(413);
     expect(app.named('too large')).toEqual([]);
     tell(exporter, '413', app, 'the second of two');
   });
@@ -306,7 +253,7 @@ describe.each(exporters)('$title', (exporter) => {
     for (const name of ['1', '2', '3']) await app.span(name);
     await expect.poll(() => app.named('2').length).toBe(1);
     // Java's processor may send what a flush did not wait for, some seconds later.
-    await expect.poll(() => app.gate.statuses).toContain(429);
+    await expect.poll(() => app.statuses).toContain(429);
     tell(exporter, '429', app, `${['1', '2', '3'].filter((name) => app.named(name).length > 0)}`);
   });
 });

@@ -3,14 +3,13 @@
  * by the rate, 413, 503 with `Retry-After`, or is restarted. Prints the rows of the table in docs/clients.md. It fails where an SDK never
  * comes back; all else is the SDK's own matter, and is only told.
  */
-import { createServer, type IncomingMessage, request, type Server, type ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { setTimeout as pause } from 'node:timers/promises';
 import { brotliDecompressSync, gunzipSync, inflateSync } from 'node:zlib';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { type Project, type StoredRecord, System, until } from '../support/system.ts';
 import { textOf } from './cells.ts';
 import { type Client, FLUSH, Pages } from './client.ts';
+import { Forwarder, type Passed } from './forwarder.ts';
 import type { Variant } from './scenario.ts';
 import { build, isAsked, lacks, versionOf } from './sdks.ts';
 import { JAVASCRIPT, OTHERS } from './variants.ts';
@@ -88,59 +87,16 @@ function namesIn(body: Buffer, encoding = ''): string[] {
   });
 }
 
-/** Stands before sluice, hands on what comes, and notes it. Where sluice cannot be reached it cuts the connection, as a proxy of TCP would. */
-class Witness {
-  readonly #server: Server;
-  readonly arrivals: Arrival[] = [];
-
-  private constructor(target: number) {
-    this.#server = createServer((req, res) => {
-      const parts: Buffer[] = [];
-      req.on('data', (part: Buffer) => parts.push(part));
-      req.on('end', () => this.#handOn(target, req, { body: Buffer.concat(parts), res }));
-    });
-  }
-
-  #handOn(target: number, req: IncomingMessage, { body, res }: { body: Buffer; res: ServerResponse }): void {
-    const { url: path = '', method } = req;
-    const at = performance.now();
-    const names = namesIn(body, req.headers['content-encoding']);
-    const note = (status: number): void =>
-      void this.arrivals.push(...names.map((name) => ({ at, path, name, status })));
-    const { 'transfer-encoding': _, connection: __, ...sent } = req.headers;
-    const headers = { ...sent, 'content-length': body.length };
-    request({ host: '127.0.0.1', port: target, method, path, headers, agent: false }, (answer) => {
-      const { connection: ___, 'keep-alive': ____, ...told } = answer.headers;
-      note(answer.statusCode ?? 0);
-      res.writeHead(answer.statusCode ?? 0, told);
-      answer.pipe(res);
-    })
-      .on('error', () => {
-        note(0);
-        res.socket?.destroy();
-      })
-      .end(body);
-  }
-
-  static async before(port: number): Promise<Witness> {
-    const witness = new Witness(port);
-    await new Promise<void>((resolve) => witness.#server.listen(0, '127.0.0.1', resolve));
-    return witness;
-  }
-
-  get port(): number {
-    return (this.#server.address() as AddressInfo).port;
-  }
-
-  close(): void {
-    this.#server.closeAllConnections();
-    this.#server.close();
-  }
+/** Notes the messages of a request that the forwarder handed on. */
+function noteArrivals({ at, path, body, encoding, status }: Passed): void {
+  came.push(...namesIn(body, encoding).map((name) => ({ at, path, name, status })));
 }
 
 let system: System;
 let pages: Pages;
-let witness: Witness;
+let forwarder: Forwarder;
+/** The messages that came since the scene began. */
+const came: Arrival[] = [];
 const caption: string[] = [];
 const cells = new Map<Variant, string[]>(variants.map((variant) => [variant, []]));
 
@@ -151,7 +107,7 @@ beforeAll(async () => {
     SLUICE_MAX_DECOMPRESSED_BYTES: `${BODY_BYTES_MAX}`,
   };
   [system, pages] = await Promise.all([System.start({ env }), Pages.start()]);
-  witness = await Witness.before(system.port);
+  forwarder = await Forwarder.before(system.port, noteArrivals);
 }, 15 * 60_000);
 afterAll(async () => {
   const titles = ['SDK', 'Version', ...SCENES.map(({ title }) => title)];
@@ -159,7 +115,7 @@ afterAll(async () => {
   const lines = [titles, titles.map(() => '---'), ...rows].map((row) => `| ${row.join(' | ')} |`);
   process.stdout.write(`\n${[...lines, ...caption].join('\n')}\n`);
   for (const { sdk } of leftOut) process.stdout.write(`${sdk.package} was not measured\n`);
-  witness?.close();
+  forwarder?.close();
   await pages?.close();
   await system?.stop();
 });
@@ -204,7 +160,7 @@ type Playing = { client: Client; project: Project; sentAt: number[] };
 /** Resolves when the SDK has begun. */
 async function open(scene: Scene, variant: Variant): Promise<Playing> {
   const project = await system.createProject(scene.project ?? {});
-  const dsn = `http://${project.key}@127.0.0.1:${witness.port}/${project.alias ?? project.id}`;
+  const dsn = `http://${project.key}@127.0.0.1:${forwarder.port}/${project.alias ?? project.id}`;
   const client = await variant.open(dsn, pages);
   await client.step(FLUSH);
   return { client, project, sentAt: [] };
@@ -219,7 +175,7 @@ it.each(SCENES)('$title', { timeout: 10 * 60_000 }, async (scene) => {
   const names = Array.from({ length: scene.count }, (_, n) => `refusal ${SCENES.indexOf(scene)}.${n}`);
   const opened = variants.map(async (variant) => [variant, await open(scene, variant)] as const);
   const playing = new Map(await Promise.all(opened));
-  witness.arrivals.length = 0;
+  came.length = 0;
   const happening = scene.meanwhile?.(system);
   const steps: Promise<unknown>[] = [];
   for (const [n, name] of names.entries()) {
@@ -233,8 +189,8 @@ it.each(SCENES)('$title', { timeout: 10 * 60_000 }, async (scene) => {
   }
   await Promise.all([happening, ...steps]);
   for (const { client } of playing.values()) void client.step(FLUSH).catch(() => undefined);
-  await until(() => performance.now() - (witness.arrivals.at(-1)?.at ?? 0) > QUIET_MS, 120_000);
-  const failed = witness.arrivals.filter(({ status }) => status === 0 || status >= 500).map(({ at }) => at);
+  await until(() => performance.now() - (came.at(-1)?.at ?? 0) > QUIET_MS, 120_000);
+  const failed = came.filter(({ status }) => status === 0 || status >= 500).map(({ at }) => at);
   if (failed.length > 0)
     caption.push(
       `${scene.title}: from the first failure to the last ${seconds(Math.max(...failed) - Math.min(...failed))}`,
@@ -242,7 +198,7 @@ it.each(SCENES)('$title', { timeout: 10 * 60_000 }, async (scene) => {
   for (const [variant, { client, project, sentAt }] of playing) {
     await client.close();
     const path = `/api/${project.alias ?? project.id}/`;
-    const arrivals = witness.arrivals.filter((one) => one.path.startsWith(path));
+    const arrivals = came.filter((one) => one.path.startsWith(path));
     const accepted = arrivals.flatMap(({ name, status }) => (status === 200 ? [name] : []));
     await until(() => accepted.every((name) => storedOf(project).has(name)));
     const stored = storedOf(project);

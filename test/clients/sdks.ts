@@ -121,6 +121,17 @@ export const GO: Sdk = {
   build: [['go', 'build', '-C', `${HERE}go`, '-o', `${OUT}go/client`, '.']],
 };
 
+/** The steps that build the Java program of a folder with the packages of its pom.xml. */
+export const maven = (folder: string, { out, program }: { out: string; program: string }): Sdk['build'] => [
+  ['mvn', '-q', '-B', '-f', `${folder}/pom.xml`, 'dependency:copy-dependencies', `-DoutputDirectory=${out}`],
+  ['javac', '-cp', `${out}/*`, '-d', out, `${folder}/${program}`],
+];
+
+/** The step that builds the Rust program of a folder. */
+export const cargo = (folder: string, out: string): Sdk['build'] => [
+  ['cargo', 'build', '--quiet', '--locked', '--manifest-path', `${folder}/Cargo.toml`, '--target-dir', out],
+];
+
 export const JAVA: Sdk = {
   language: 'Java',
   family: 'java',
@@ -132,32 +143,8 @@ export const JAVA: Sdk = {
     ['javac', '-version'],
     ['mvn', '-version'],
   ],
-  build: [
-    [
-      'mvn',
-      '-q',
-      '-B',
-      '-f',
-      `${HERE}java/pom.xml`,
-      'dependency:copy-dependencies',
-      `-DoutputDirectory=${OUT}java`,
-    ],
-    ['javac', '-cp', `${OUT}java/*`, '-d', `${OUT}java`, `${HERE}java/Client.java`],
-  ],
+  build: maven(`${HERE}java`, { out: `${OUT}java`, program: 'Client.java' }),
 };
-
-const cargo = (folder: string): Sdk['build'] => [
-  [
-    'cargo',
-    'build',
-    '--quiet',
-    '--locked',
-    '--manifest-path',
-    `${HERE}${folder}/Cargo.toml`,
-    '--target-dir',
-    `${OUT}${folder}`,
-  ],
-];
 
 export const RUST: Sdk = {
   language: 'Rust',
@@ -168,7 +155,7 @@ export const RUST: Sdk = {
   pinned: /^sentry = "=([\d.]+)"$/m,
   // The SDK's default transport links the system's OpenSSL, which pkg-config finds on Linux.
   toolchain: [['cargo', '--version'], ...(process.platform === 'linux' ? [['pkg-config', 'openssl']] : [])],
-  build: cargo('rust'),
+  build: cargo(`${HERE}rust`, `${OUT}rust`),
 };
 
 /** No registry has its sources but for a package of Rust, which builds them. */
@@ -185,7 +172,7 @@ export const NATIVE: Sdk = {
     ['pkg-config', 'libcurl'],
   ],
   apt: ['cmake', 'libcurl4-openssl-dev', 'pkg-config'],
-  build: cargo('native'),
+  build: cargo(`${HERE}native`, `${OUT}native`),
 };
 
 export const SDKS: readonly Sdk[] = [

@@ -1,5 +1,5 @@
 /** The exporters of OpenTelemetry that take part: how each program is built and started, which version is pinned. */
-import { HERE, OUT, PYTHON, type Sdk } from '../sdks.ts';
+import { cargo, HERE, maven, OUT, PYTHON, type Sdk } from '../sdks.ts';
 
 export type Exporter = {
   readonly title: string;
@@ -62,35 +62,13 @@ const JAVA = exporter('Java', 'io.opentelemetry:opentelemetry-exporter-otlp', {
     ['javac', '-version'],
     ['mvn', '-version'],
   ],
-  build: [
-    [
-      'mvn',
-      '-q',
-      '-B',
-      '-f',
-      `${FOLDER}java/pom.xml`,
-      'dependency:copy-dependencies',
-      `-DoutputDirectory=${OUT}otlp-java`,
-    ],
-    ['javac', '-cp', `${OUT}otlp-java/*`, '-d', `${OUT}otlp-java`, `${FOLDER}java/OtlpClient.java`],
-  ],
+  build: maven(`${FOLDER}java`, { out: `${OUT}otlp-java`, program: 'OtlpClient.java' }),
 });
 const RUST = exporter('Rust', 'opentelemetry-otlp', {
   manifest: 'rust/Cargo.toml',
   pinned: /^opentelemetry-otlp = "=([\d.]+)"$/m,
   toolchain: [['cargo', '--version']],
-  build: [
-    [
-      'cargo',
-      'build',
-      '--quiet',
-      '--locked',
-      '--manifest-path',
-      `${FOLDER}rust/Cargo.toml`,
-      '--target-dir',
-      `${OUT}otlp-rust`,
-    ],
-  ],
+  build: cargo(`${FOLDER}rust`, `${OUT}otlp-rust`),
 });
 
 const NODE = [process.execPath, `${NPM}/client.mjs`];
