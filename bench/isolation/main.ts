@@ -33,6 +33,8 @@ const RATIO_MAX = 2;
 /** A p99 of fewer events is a matter of a few of them, and no reason for a verdict. */
 const P99_EVENTS_MIN = 1_000;
 const STORED_LATER_MS_MAX = 2_000;
+/** While the processor stands still, the other project's own uploads fill its share of the stream in some 40 s. */
+const STOPPED_MS_MAX = 20_000;
 const PROCESSOR_BYTES_MAX = 1024 * MIB;
 
 type Scene = { harness: Harness; worker: HostileWorker; sink: SinkView; attacker: Target; other: Target };
@@ -86,8 +88,9 @@ const sharesOf = (after: Usage, before: Usage, ms: number): Usage => {
   };
 };
 
-async function rowOf(scene: Scene, attack: Isolated, ms: number): Promise<Row> {
+async function rowOf(scene: Scene, attack: Isolated, wantedMs: number): Promise<Row> {
   const { harness, worker, sink, attacker } = scene;
+  const ms = attack.withoutProcessor ? Math.min(wantedMs, STOPPED_MS_MAX) : wantedMs;
   const quiet = await witness(scene, ms / 2);
   const diskBytes = async (): Promise<number> => harness.streamBytes() + (await sink.bytes());
   const before = await diskBytes();

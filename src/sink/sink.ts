@@ -13,8 +13,8 @@
  *   Each row has a deterministic 128-bit row key of frame and place (rowKey in item-key.ts). So a
  *   store that merges by key, or a reader, ends with one row.
  *
- * With both guarantees, a client's own resend of an event or transaction within RESEND_WINDOW_MS is
- * not written again, as far as the sink remembers (docs/sinks.md says how far).
+ * With both guarantees, a client's own resend of an event, a transaction or an OTLP request within
+ * RESEND_WINDOW_MS is not written again, as far as the sink remembers (docs/sinks.md says how far).
  */
 import type { ItemType } from '../lib/item-types.ts';
 import type { Distribution } from '../lib/metrics/distribution.ts';

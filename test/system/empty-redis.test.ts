@@ -1,4 +1,4 @@
-/** A Redis that comes back empty, end to end: counting resumes from a checkpoint, and the processor's tally corrects the rest. */
+/** A Redis that comes back empty, end to end: counting resumes from a checkpoint, and the sink's tally corrects the rest. */
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -70,7 +70,7 @@ describe('a Redis that lost everything', () => {
       await system.processor?.logged("processor: raised the count of a month to what the sink's tally says");
     const { stdout } = await sluice('usage', 'reconcile', project.id);
     expect(stdout).toContain(
-      `the counter said 16, the processor's tally says 16. The counter stays as it is.`,
+      `the counter said 16, the sink's tally says 16. The counter stays as it is.`,
     );
     expect((await accepted()).position).toBe(17);
     await until(async () => ((await counters.read(project.id, month)) ?? 0) >= 16);

@@ -1,5 +1,5 @@
 /**
- * `sluice usage reconcile`: compares the processor's tally, which counts exactly once, with Redis's
+ * `sluice usage reconcile`: compares the sink's tally, which counts exactly once, with Redis's
  * counter, and corrects the counter.
  *
  * The tally is only meaningful when it has all envelopes that had been counted when the command
@@ -199,14 +199,14 @@ function caveatOf({ complete, unread, deleted, moved }: Reconciliation): string 
 
 function explain(result: Reconciliation): string {
   const { id, month, before, tally, after } = result;
-  const figures = `Project ${id}, ${month}: the counter said ${before}, the processor's tally says ${tally}.`;
+  const figures = `Project ${id}, ${month}: the counter said ${before}, the sink's tally says ${tally}.`;
   const done = after === before ? 'The counter stays as it is.' : `The counter is now ${after}.`;
   return `${figures} ${done}${caveatOf(result)}`;
 }
 
 export function reconcileCommand(): Command {
   return new Command('reconcile')
-    .description("recount this month from the processor's tally and correct the counter")
+    .description("recount this month from the sink's tally and correct the counter")
     .argument('<id>', 'id or alias', parseProjectId)
     .option('--wait <seconds>', 'for what is queued to be processed', integerIn(0, 3_600), WAIT_SEC_DEFAULT)
     .option('--json', 'print JSON')

@@ -145,7 +145,7 @@ export class CheckpointBucket {
   }
 
   /**
-   * Adds the count of a deleted project to those under its id. The processor's tally knows only
+   * Adds the count of a deleted project to those under its id. The sink's tally knows only
    * ids, so a new project with this id would otherwise get the old one's requests.
    */
   async addDeleted(projectId: string, month: string, count: number): Promise<void> {

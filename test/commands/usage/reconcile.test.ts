@@ -90,7 +90,7 @@ describe('usage reconcile', () => {
     const { status, out } = await sluice(id);
     expect(status).toBe(0);
     expect(out).toBe(
-      `Project ${id}, ${month}: the counter said 35, the processor's tally says 30. The counter is now 30.\n`,
+      `Project ${id}, ${month}: the counter said 35, the sink's tally says 30. The counter is now 30.\n`,
     );
     expect(await counted()).toBe(30);
   });
@@ -200,7 +200,7 @@ describe('usage reconcile', () => {
     await checkpointed(5_000);
     await link.js.publish(streamSubject('events', 0), 'a frame');
     const { out } = await sluice(id, '--wait', '0');
-    expect(out).toMatch(/the counter said 5000, the processor's tally says 30. The counter stays as it is\./);
+    expect(out).toMatch(/the counter said 5000, the sink's tally says 30. The counter stays as it is\./);
     expect(out).toMatch(/so the counter was not lowered/);
     expect([await counted(), await checkpoint()]).toEqual([5_000, 5_000]);
   });

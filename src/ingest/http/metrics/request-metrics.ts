@@ -21,7 +21,7 @@ export class RequestMetrics {
   readonly skipped: Record<SkippedType, number> = zeroes(SKIPPED_TYPES);
   /** Items that were dropped because their category was over its limit. */
   readonly rateLimited: Record<ItemType, number> = zeroes(ITEM_TYPES);
-  /** Bodies and heads that were answered 400, 413 or 417, by the reason in the answer. */
+  /** Bodies and heads that were answered 400, 413, 415 or 417, by the reason in the answer. */
   readonly refusedBodies: Record<string, number> = {};
   /** Requests of projects by `outcome reason`. */
   readonly reasons: Record<string, number> = {};
