@@ -89,8 +89,8 @@ export class Asking {
 export class Tally {
   readonly counts = new Map<string, number>();
 
-  add(kind: string): void {
-    this.counts.set(kind, (this.counts.get(kind) ?? 0) + 1);
+  add(kind: string, count = 1): void {
+    this.counts.set(kind, (this.counts.get(kind) ?? 0) + count);
   }
   of(kind: string): number {
     return this.counts.get(kind) ?? 0;

@@ -1,7 +1,8 @@
 /**
  * One project attacks, another one works: `npm run bench -- isolation [--seconds N] [--only PART] [--sink postgres|URL] [--out FILE]`. A row
- * for each attack: the other project's p99 while it is quiet and while the attack goes on, its answers, how many of its accepted items are
- * stored and how long after their answers, the most memory of the processor, and by how much streams and sink grew.
+ * for each attack: the other project's p99 while it is quiet and while the attack goes on (medians of windows that take turns), its answers,
+ * how many of its accepted items are stored and how long after their answers, the most memory of the processor, and by how much streams and
+ * sink grew.
  * Fails when any of its requests failed, when an item is missing, when its p99 doubled, when an item was stored more than two seconds later
  * than the latest quiet one, or when the processor took a gibibyte.
  */
@@ -15,8 +16,10 @@ import { TestPostgres } from '../../test/support/postgres.ts';
 import { describeEnvironment } from '../environment.ts';
 import { startFresh } from '../fresh.ts';
 import { Harness, OWN_DIST, type Part, type Usage } from '../harness.ts';
+import { Tally } from '../hostile/asking.ts';
 import { runsFirst, takePlaces } from '../hostile/beside.ts';
 import { HostileWorker, pathOf } from '../hostile/worker.ts';
+import { median } from '../statistics.ts';
 import type { Target } from '../workload.ts';
 import { type Isolated, isolated } from './attacks.ts';
 import { ndjsonView, postgresView, type SinkView } from './stored.ts';
@@ -33,6 +36,8 @@ const RATIO_MAX = 2;
 /** A p99 of fewer events is a matter of a few of them, and no reason for a verdict. */
 const P99_EVENTS_MIN = 1_000;
 const STORED_LATER_MS_MAX = 2_000;
+/** Quiet and attacked windows take turns: a burst of other work on the machine then meets one window, and not the median. */
+const TURNS = 3;
 /** While the processor stands still, the other project's own uploads fill its share of the stream in some 40 s. */
 const STOPPED_MS_MAX = 20_000;
 const PROCESSOR_BYTES_MAX = 1024 * MIB;
@@ -42,12 +47,14 @@ type Row = {
   name: string;
   quiet: Testimony;
   attacked: Testimony;
+  /** Of each turn, quiet → attacked. */
+  p99s: string;
   attacker: string;
   missing: number;
   /** How long after its answer an event was stored, at most, ms. */
   storedMs: { quiet: number; attacked: number };
   processorBytes: number;
-  /** CPU under attack, as shares of a core. */
+  /** CPU under attack, as shares of a core; the median of the turns. */
   cpu: Usage;
   /** How much more the disk holds at the end of the attack. */
   grownBytes: number;
@@ -88,13 +95,22 @@ const sharesOf = (after: Usage, before: Usage, ms: number): Usage => {
   };
 };
 
-async function rowOf(scene: Scene, attack: Isolated, wantedMs: number): Promise<Row> {
-  const { harness, worker, sink, attacker } = scene;
-  const ms = attack.withoutProcessor ? Math.min(wantedMs, STOPPED_MS_MAX) : wantedMs;
+type Turn = {
+  quiet: Testimony;
+  attacked: Testimony;
+  attacker: Tally;
+  cpu: Usage;
+  /** What streams and sink hold when the attack ends. */
+  bytesAfter: number;
+};
+
+const diskBytes = async ({ harness, sink }: Scene): Promise<number> =>
+  harness.streamBytes() + (await sink.bytes());
+
+/** A quiet window, then one under attack of twice the length, and then a rest until everything is stored. */
+async function turnOf(scene: Scene, attack: Isolated, ms: number): Promise<Turn> {
+  const { harness, worker, attacker } = scene;
   const quiet = await witness(scene, ms / 2);
-  const diskBytes = async (): Promise<number> => harness.streamBytes() + (await sink.bytes());
-  const before = await diskBytes();
-  harness.forgetPeaks();
   if (attack.withoutProcessor) harness.signalProcessor('SIGSTOP');
   const under = attack.run(worker.port, pathOf(attacker), ms + 2 * BEGINS_MS);
   await new Promise((resolve) => setTimeout(resolve, BEGINS_MS));
@@ -103,23 +119,63 @@ async function rowOf(scene: Scene, attack: Isolated, wantedMs: number): Promise<
   const attacked = await witness(scene, ms);
   const cpu = sharesOf(harness.cpu(), cpuBefore, performance.now() - attackedFrom);
   const answers = await under;
-  const grownBytes = (await diskBytes()) - before;
+  const bytesAfter = await diskBytes(scene);
   if (attack.withoutProcessor) harness.signalProcessor('SIGCONT');
   await worker.idle();
   await harness.drained(DRAIN_MS);
+  return { quiet, attacked, attacker: answers, cpu, bytesAfter };
+}
+
+function summed(counts: readonly Iterable<[kind: string, count: number]>[]): Tally {
+  const tally = new Tally();
+  for (const some of counts) for (const [kind, count] of some) tally.add(kind, count);
+  return tally;
+}
+
+/** One testimony of several: the medians of their percentiles, and the sums of the rest. */
+function joined(testimonies: readonly Testimony[]): Testimony {
+  const medianOf = (figure: 'p50' | 'p99'): number => median(testimonies.map((one) => one[figure]));
+  const sumOf = (kind: 'events' | 'uploads'): Record<string, number> =>
+    Object.fromEntries(summed(testimonies.map((one) => Object.entries(one[kind]))).counts);
+  return {
+    p50: medianOf('p50'),
+    p99: medianOf('p99'),
+    events: sumOf('events'),
+    uploads: sumOf('uploads'),
+    uploadMsMax: Math.max(...testimonies.map(({ uploadMsMax }) => uploadMsMax)),
+    accepted: testimonies.flatMap(({ accepted }) => accepted),
+  };
+}
+
+async function rowOf(scene: Scene, attack: Isolated, ms: number): Promise<Row> {
+  const { harness, sink } = scene;
+  const before = await diskBytes(scene);
+  harness.forgetPeaks();
+  const turns: Turn[] = [];
+  const [count, length] = attack.withoutProcessor ? [1, Math.min(ms, STOPPED_MS_MAX)] : [TURNS, ms / TURNS];
+  while (turns.length < count) turns.push(await turnOf(scene, attack, length));
+  const quiet = joined(turns.map((turn) => turn.quiet));
+  const attacked = joined(turns.map((turn) => turn.attacked));
   const accepted = [...quiet.accepted, ...attacked.accepted];
   const storedAt = await sink.storedAt(accepted.map(({ id }) => id));
   const latest = ({ accepted }: Testimony): number => Math.max(0, ...delaysOf(accepted, storedAt));
+  const cpuOf = (part: Part): number => median(turns.map(({ cpu }) => cpu[part]));
   return {
     name: attack.name,
     quiet,
     attacked,
-    attacker: `${answers}`,
+    p99s: turns.map((turn) => `${turn.quiet.p99.toFixed(1)} → ${turn.attacked.p99.toFixed(1)}`).join(', '),
+    attacker: `${summed(turns.map(({ attacker }) => attacker.counts))}`,
     missing: accepted.length - storedAt.size,
     storedMs: { quiet: latest(quiet), attacked: attack.withoutProcessor ? 0 : latest(attacked) },
     processorBytes: harness.peakRss().processor,
-    cpu,
-    grownBytes,
+    cpu: {
+      worker: cpuOf('worker'),
+      redis: cpuOf('redis'),
+      broker: cpuOf('broker'),
+      processor: cpuOf('processor'),
+    },
+    grownBytes: Math.max(...turns.map(({ bytesAfter }) => bytesAfter)) - before,
   };
 }
 
@@ -153,13 +209,14 @@ export function problemsOf(row: Row): string[] {
 }
 
 function lineOf(row: Row): string {
-  const { name, quiet, attacked, attacker, missing, storedMs, processorBytes, cpu, grownBytes } = row;
+  const { name, quiet, attacked, p99s, attacker, missing, storedMs, processorBytes, cpu, grownBytes } = row;
   const seconds = (value: number): string => (value / 1000).toFixed(1);
   const ms = (value: number): string => value.toFixed(1).padStart(8);
   const figures = `${ms(quiet.p50)} ${ms(quiet.p99)} |${ms(attacked.p50)} ${ms(attacked.p99)}  × ${(attacked.p99 / quiet.p99).toFixed(2)}`;
   const stored = attacked.accepted.length + quiet.accepted.length - missing;
   return [
     `${name.padEnd(24)} ${figures}`,
+    `${''.padEnd(24)} p99 by turn: ${p99s}`,
     `${''.padEnd(24)} events ${text(attacked.events)}; uploads ${text(attacked.uploads)}, at most ${attacked.uploadMsMax.toFixed(0)} ms; ${stored} stored, ${missing} missing`,
     `${''.padEnd(24)} stored after at most ${seconds(storedMs.quiet)} s quiet, ${seconds(storedMs.attacked)} s attacked; processor ${mib(processorBytes)} MiB; disk + ${mib(grownBytes)} MiB`,
     `${''.padEnd(24)} of a core: ${Object.entries(cpu)
