@@ -69,9 +69,7 @@ describe('a Redis that lost everything', () => {
     if (missing > 0)
       await system.processor?.logged("processor: raised the count of a month to what the sink's tally says");
     const { stdout } = await sluice('usage', 'reconcile', project.id);
-    expect(stdout).toContain(
-      `the counter said 16, the sink's tally says 16. The counter stays as it is.`,
-    );
+    expect(stdout).toContain(`the counter said 16, the sink's tally says 16. The counter stays as it is.`);
     expect((await accepted()).position).toBe(17);
     await until(async () => ((await counters.read(project.id, month)) ?? 0) >= 16);
   });
