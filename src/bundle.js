@@ -4,6 +4,7 @@
  * dist/ingest/worker.js are replaced, and dist/bundle has what they share or load later. The other
  * modules in dist are for tests and benches, which run parts of the program.
  */
+import { chmodSync } from 'node:fs';
 import { relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { build } from 'rolldown';
@@ -35,3 +36,4 @@ await build({
   optimization: { inlineConst: false },
   output: { dir: DIST, entryFileNames: '[name].js', chunkFileNames: 'bundle/[name].js' },
 });
+chmodSync(`${DIST}cli.js`, 0o755);

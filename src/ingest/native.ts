@@ -48,6 +48,8 @@ function sha256Of(path: string): string | undefined {
   return existsSync(path) ? createHash('sha256').update(readFileSync(path)).digest('hex') : undefined;
 }
 
+const fileOf = ({ platform, arch, modules }: Runtime): string => `uws_${platform}_${arch}_${modules}.node`;
+
 const glibcOf = (runtime: Runtime): number => Number(runtime.glibc ?? 0);
 
 /**
@@ -55,6 +57,38 @@ const glibcOf = (runtime: Runtime): number => Number(runtime.glibc ?? 0);
  * starts `node` directly, because a second npx would take the options of the first.
  */
 export const thisProgram = (command: string): string => `node ${process.argv[1]} ${command}`;
+
+/**
+ * Returns why `runtime` cannot load a tested binary, and the npm package of a Node that can, where
+ * there is one; undefined when it can load its binary.
+ */
+export function misfit(runtime: Runtime = thisRuntime()): { why: string; fitting?: string } | undefined {
+  const { version, modules, platform, arch } = runtime;
+  const tested = testedHashes();
+  if (![...tested.keys()].some((name) => name.startsWith(`uws_${platform}_${arch}_`)))
+    return {
+      why: `uWebSockets.js has no tested binary for ${platform} ${arch}, only for Linux and macOS on x64 and arm64`,
+    };
+  const onLinux = platform === 'linux';
+  if (onLinux && glibcOf(runtime) < GLIBC_MIN.node20)
+    return {
+      why: `uWebSockets.js needs the GNU C library ${GLIBC_MIN.node20} or newer: run the image`,
+    };
+  // The C library of Debian 12 and Ubuntu 22.04 is too old for the binary of Node 24.
+  const isOld = onLinux && glibcOf(runtime) < GLIBC_MIN.others;
+  // Packages of one platform, because the package `node` needs a script at its installation, which
+  // npm 12 does not run.
+  const name = platform === 'darwin' && arch === 'arm64' ? 'node-bin' : 'node';
+  const fitting = `${name}-${platform}-${arch}@${isOld ? 20 : 24}`;
+  if (!tested.has(fileOf(runtime)))
+    return { why: `uWebSockets.js has no tested binary for Node ${version}`, fitting };
+  if (isOld && modules !== NODE_20)
+    return {
+      why: `uWebSockets.js for Node ${version} needs the GNU C library ${GLIBC_MIN.others}, and here is ${runtime.glibc}`,
+      fitting,
+    };
+  return undefined;
+}
 
 /**
  * Returns why no worker can start, as a sentence with the remedy; undefined when the tested binary
@@ -66,20 +100,12 @@ export function nativeProblem(
   runtime: Runtime = thisRuntime(),
   folder: string = installedIn(),
 ): string | undefined {
-  const { version, modules, platform, arch } = runtime;
-  const onLinux = platform === 'linux';
-  if (onLinux && glibcOf(runtime) < GLIBC_MIN.node20)
-    return `uWebSockets.js needs the GNU C library ${GLIBC_MIN.node20} or newer: run the image`;
-  // The C library of Debian 12 and Ubuntu 22.04 is too old for the binary of Node 24.
-  const major = onLinux && glibcOf(runtime) < GLIBC_MIN.others ? 20 : 24;
-  const remedy = `Run it by Node ${major}, which npm brings for one command: npx -y -p node@${major} -c '${command}'`;
-  const file = `uws_${platform}_${arch}_${modules}.node`;
-  const tested = testedHashes().get(file);
-  if (!tested)
-    return `uWebSockets.js has no tested binary for Node ${version} on ${platform} ${arch}. ${remedy}`;
-  if (onLinux && modules !== NODE_20 && glibcOf(runtime) < GLIBC_MIN.others)
-    return `uWebSockets.js for Node ${version} needs the GNU C library ${GLIBC_MIN.others}, and here is ${runtime.glibc}. ${remedy}`;
-  const path = join(folder, file);
+  const found = misfit(runtime);
+  if (found?.fitting)
+    return `${found.why}. Run it by another Node: npx -y -p ${found.fitting} -c '${command}'`;
+  if (found) return found.why;
+  const tested = testedHashes().get(fileOf(runtime));
+  const path = join(folder, fileOf(runtime));
   if (sha256Of(path) !== tested)
     return `${path} is not the binary that sluice was tested with (SHA-256 ${tested}). Install sluice again, in a checkout by npm ci`;
   return undefined;

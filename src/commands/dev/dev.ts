@@ -1,7 +1,7 @@
 import { chmodSync, existsSync, mkdirSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { Command } from 'commander';
-import { type Config, isSet, loadConfig, setting } from '../../config.ts';
+import { type Config, isSet, loadConfig } from '../../config.ts';
 import { nativeProblem, thisProgram } from '../../ingest/native.ts';
 import { lockFolder } from '../../lib/files/folder-lock.ts';
 import { createLog } from '../../lib/log.ts';
@@ -84,9 +84,7 @@ async function freePair(host: string, adminHost: string): Promise<number> {
 }
 
 async function run(flags: Flags): Promise<void> {
-  const problem = nativeProblem(
-    setting('npm_lifecycle_event') === 'start' ? 'npm start' : thisProgram('dev'),
-  );
+  const problem = nativeProblem(thisProgram('dev'));
   if (problem) throw new Error(problem);
   const { config } = loadConfig();
   const port = flags.port ?? config.port;
