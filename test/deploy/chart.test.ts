@@ -1,7 +1,8 @@
 /** The chart renders what the overlays render, object for object, and its six files of values fit the published schemas. */
-import { spawnSync } from 'node:child_process';
-import { readdirSync, readFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { execFileSync, spawnSync } from 'node:child_process';
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
 import {
@@ -173,6 +174,24 @@ describe.each(tools)('the chart', ({ helm, kustomize }) => {
       version,
       appVersion: version,
     });
+  });
+
+  it('runs the image of its release, as the release packs it', () => {
+    const folder = mkdtempSync(join(tmpdir(), 'chart-'));
+    const image = 'ghcr.io/owner/sluice';
+    const digest = `sha256:${'ab'.repeat(32)}`;
+    const PATH = `${dirname(helm)}:${process.env.PATH}`;
+    const packed = spawnSync(join(CHART, '../../../.ci/release'), ['chart', image, digest, folder], {
+      encoding: 'utf8',
+      env: { ...process.env, PATH },
+    });
+    expect(packed.status, packed.stderr).toBe(0);
+    const [file = ''] = readdirSync(folder);
+    expect(file).toMatch(/^sluice-chart-[\d.]+\.tgz$/);
+    const rendered = execFileSync(helm, ['template', 'sluice', join(folder, file)], { encoding: 'utf8' });
+    const own = [...rendered.matchAll(/^\s*(?:- )?image: "?(.*sluice.*?)"?$/gm)].map(([, name]) => name);
+    expect([...new Set(own)]).toEqual([`${image}@${digest}`]);
+    rmSync(folder, { recursive: true });
   });
 
   it('refuses a value that it does not know, and one of another form', () => {

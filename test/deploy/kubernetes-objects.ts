@@ -10,7 +10,7 @@ const PROJECT = new URL('../..', import.meta.url).pathname;
 export const KUBERNETES = join(PROJECT, 'deploy/kubernetes');
 export const CHART = join(PROJECT, 'deploy/helm/sluice');
 /** What the chart is tried with where the machine has no Helm. */
-const HELM = '3.22.0';
+export const HELM = '3.22.0';
 export const OVERLAYS = ['minimal', 'clickhouse', 'production'] as const;
 
 export type KubernetesObject = {
