@@ -68,7 +68,7 @@ it('pins each action of a workflow by its commit, with its version beside it', (
 
 /** Their content can change under the same name; all else is pinned by a hash. */
 const FLOATING = [
-  ...['20-bookworm', '22-trixie', '24-trixie'].map((base) => `node:${base}-slim`),
+  ...['20-bookworm', '22-trixie', '24-trixie', '26-bookworm', '26-trixie'].map((base) => `node:${base}-slim`),
   'clickhouse/clickhouse-server',
   'grafana/grafana',
   'nats',
@@ -80,9 +80,12 @@ const FLOATING = [
 it('names all that floats: images by tag', () => {
   const [, base = ''] = /^ARG NODE_IMAGE=(.*)$/m.exec(readFileSync(join(ROOT, 'Dockerfile'), 'utf8')) ?? [];
   const bases = workflows.flatMap((text) => /base: \[(.*)\]/.exec(text)?.[1]?.split(', ') ?? []);
+  const packaged = readFileSync(join(ROOT, 'test', 'package.sh'), 'utf8').match(/node:\d+-[\w-]+/g) ?? [];
   const found = [
     ...images().flatMap(({ name, tag }) => (tag.includes('@sha256:') ? [] : [name])),
-    ...[base, ...bases.map((one) => `node:${one}-slim`)].filter((name) => !name.includes('@sha256:')),
+    ...[base, ...packaged, ...bases.map((one) => `node:${one}-slim`)].filter(
+      (name) => !name.includes('@sha256:'),
+    ),
   ];
   expect([...new Set(found)].sort()).toEqual([...FLOATING].sort());
 });

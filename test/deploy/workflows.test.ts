@@ -1,0 +1,24 @@
+/** The workflows, as actionlint reads them (with shellcheck for their scripts, where the machine has it). */
+import { spawnSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect, it } from 'vitest';
+import { goProgram } from '../support/tools.ts';
+import { HELM } from './kubernetes-objects.ts';
+
+const ROOT = join(import.meta.dirname, '..', '..');
+const workflow = (name: string): string =>
+  readFileSync(join(ROOT, '.github', 'workflows', `${name}.yml`), 'utf8');
+const hasGo = spawnSync('go', ['version']).status === 0;
+if (!hasGo) console.warn('LEFT OUT: actionlint, which Go builds');
+
+it.runIf(hasGo)('finds nothing wrong, in the version that the workflow runs', () => {
+  const [, version = ''] = /\/cmd\/actionlint@v(\S+)/.exec(workflow('test')) ?? [];
+  const actionlint = goProgram('actionlint', 'github.com/rhysd/actionlint/cmd/actionlint', version);
+  const { status, stdout } = spawnSync(actionlint, ['-no-color'], { cwd: ROOT, encoding: 'utf8' });
+  expect([status, stdout]).toEqual([0, '']);
+});
+
+it('packs the chart with the Helm that the tests render it with', () => {
+  expect(workflow('release')).toContain(`go install helm.sh/helm/v3/cmd/helm@v${HELM}\n`);
+});
