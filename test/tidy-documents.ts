@@ -33,3 +33,27 @@ export function decisionReferences(file: { path: string; text: string }, decisio
     .filter((number) => !known.has(number))
     .map((number) => `${file.path} names decision ${number}`);
 }
+
+/** A screen of 120 columns. */
+export const CHANGELOG_LINES_MAX = 50;
+const CHANGELOG_COLUMNS = 120;
+
+/** The changelog tells users: each version begins with the way to it, and no section is longer than a screen. */
+export function changelogSections(text: string): string[] {
+  const problems: string[] = [];
+  const rows = (section: string): number =>
+    section
+      .trimEnd()
+      .split('\n')
+      .reduce((sum, line) => sum + Math.max(1, Math.ceil(line.length / CHANGELOG_COLUMNS)), 0);
+  for (const version of text.split(/^(?=## )/m).filter((part) => part.startsWith('## '))) {
+    const [head = '', ...sections] = version.split(/^(?=### )/m);
+    const title = head.split('\n', 1)[0];
+    if (sections.length > 0 && !/^### (Before you upgrade|Upgrading from )/.test(sections[0] ?? ''))
+      problems.push(`"${title}" does not begin with the way to it`);
+    for (const section of [head, ...sections])
+      if (rows(section) > CHANGELOG_LINES_MAX)
+        problems.push(`"${title}", "${section.split('\n', 1)[0]}" has ${rows(section)} lines`);
+  }
+  return problems;
+}

@@ -302,6 +302,30 @@ describe('a rule of the house', () => {
   });
 });
 
+describe('the changelog', () => {
+  const { changelogSections, CHANGELOG_LINES_MAX } = documents;
+  const section = (lines: number): string => `### Upgrading from 1\n${'- a\n'.repeat(lines - 1)}\n`;
+
+  it('has sections of a screen, the way to a version first', () => {
+    const changelog = readFileSync(`${ROOT}CHANGELOG.md`, 'utf8');
+    expect(changelog).toContain('\n## 0.1.0\n');
+    expect(changelogSections(changelog)).toEqual([]);
+  });
+
+  it.each([
+    [
+      'a long section',
+      `## 2\n\n${section(CHANGELOG_LINES_MAX + 1)}`,
+      `## 2\n\n${section(CHANGELOG_LINES_MAX)}`,
+    ],
+    ['a long line', `## 2\n\n- ${'a'.repeat(120 * CHANGELOG_LINES_MAX)}`, `## 2\n\n- ${'a'.repeat(5_000)}`],
+    ['the way to it at the end', `## 2\n\n### New\n\n${section(9)}`, `## 2\n\n${section(9)}### New\n\n- a\n`],
+  ])('may not have %s', (_what, broken, fixed) => {
+    expect(changelogSections(broken)).toHaveLength(1);
+    expect(changelogSections(fixed)).toEqual([]);
+  });
+});
+
 describe('the decisions', () => {
   const decisions = readFileSync(`${ROOT}DECISIONS.md`, 'utf8');
   const texts = ['src', 'test', 'bench', 'docs', 'deploy', '']
