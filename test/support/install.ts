@@ -9,7 +9,7 @@ import { canStepClocks } from './step-clock.ts';
 
 export default function setup(): void {
   const say = (line: string): void => console.log(line);
-  const problem = nativeProblem('npm test');
+  const problem = nativeProblem(`npm run ${process.env.npm_lifecycle_event ?? 'test'}`);
   if (problem) throw new Error(problem);
   ensureServers(hostEnvironment(), say);
   if (spawnSync('curl', ['--version']).status !== 0 && !aptInstall(['curl'], say))
