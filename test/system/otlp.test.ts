@@ -13,7 +13,8 @@ type ContentType = (typeof TYPES)[number];
 let system: System;
 let project: Project;
 beforeAll(async () => {
-  system = await System.start({ env: { SLUICE_STORE_TYPES: 'otlp_metrics' } });
+  const env = { SLUICE_STORE_TYPES: 'otlp_metrics', SLUICE_TRUSTED_PROXIES: '127.0.0.1' };
+  system = await System.start({ env });
   project = await system.createProject({ quota: 1_000 });
 });
 afterAll(() => system.stop());
@@ -34,26 +35,38 @@ const LISTS = {
 type Signal = keyof typeof LISTS;
 /** Number of a record's field that is a text: a span's name, a log's severity, a metric's name. */
 const TEXT_FIELDS = { traces: [5, 'name'], logs: [3, 'severityText'], metrics: [1, 'name'] } as const;
+const ATTRIBUTES_FIELDS = { traces: 9, logs: 6, metrics: 12 } as const;
 
 const [TRACE_ID, SPAN_ID] = ['5b8efff798038103d269b633813fc60c', 'eee19b7ec3c1b174'];
 /** The ids of a span, without which it would not be stored. */
 const IDS = { traces: { traceId: TRACE_ID, spanId: SPAN_ID }, logs: {}, metrics: {} } as const;
 
-/** A request of one record with this text. */
-function requestOf(signal: Signal, contentType: ContentType, text: string): Buffer {
+/** A request of one record with this text and these attributes. */
+function requestOf(
+  signal: Signal,
+  contentType: ContentType,
+  text: string,
+  attributes: Record<string, string> = {},
+): Buffer {
   const [number, name] = TEXT_FIELDS[signal];
+  const pairs = Object.entries(attributes);
   if (contentType === PROTOBUF) {
     const ids = Object.values(IDS[signal]).map((id, at) => field(at + 1, Buffer.from(id, 'hex')));
-    return field(1, field(2, field(2, Buffer.concat([...ids, field(number, Buffer.from(text))]))));
+    const named = pairs.map(([key, value]) => {
+      const pair = [field(1, Buffer.from(key)), field(2, field(1, Buffer.from(value)))];
+      return field(ATTRIBUTES_FIELDS[signal], Buffer.concat(pair));
+    });
+    return field(1, field(2, field(2, Buffer.concat([...ids, field(number, Buffer.from(text)), ...named]))));
   }
   const [resources, scopes, records] = LISTS[signal];
-  const record = { ...IDS[signal], [name]: text };
+  const named = pairs.map(([key, stringValue]) => ({ key, value: { stringValue } }));
+  const record = { ...IDS[signal], [name]: text, attributes: named };
   return Buffer.from(JSON.stringify({ [resources]: [{ [scopes]: [{ [records]: [record] }] }] }));
 }
 
 /** The event id of a request (docs/protocol.md 3.9). */
-const idOf = (body: Buffer, signal: Signal = 'traces'): string =>
-  createHash('sha256').update(`${project.id}\notlp_${signal}\n`).update(body).digest('hex').slice(0, 32);
+const idOf = (body: Buffer, signal: Signal = 'traces', of = project): string =>
+  createHash('sha256').update(`${of.id}\notlp_${signal}\n`).update(body).digest('hex').slice(0, 32);
 
 type Asked = { signal?: Signal; of?: Project; path?: string; headers?: Record<string, string> };
 function ask(
@@ -148,6 +161,24 @@ describe.each(TYPES)('a request of %s', (type) => {
     const payload = { items: [{ trace_id: TRACE_ID, span_id: SPAN_ID }] };
     expect(await system.storedOf(idOf(body))).toMatchObject([{ type: 'span', item_header, payload }]);
   });
+
+  it.each(['traces', 'logs'] as const)(
+    'has in %s the address of its client where an attribute asks for it, and gets none of its own',
+    async (signal) => {
+      const headers = { 'x-forwarded-for': '198.51.100.7' };
+      const body = requestOf(signal, type, unique(), { 'user.ip_address': '{{auto}}', shop: '7' });
+      for (const fillIp of [true, false]) {
+        const of = await system.createProject({ fillIp });
+        expect((await ask(type, body, { signal, of, headers })).status).toBe(200);
+        const [record] = await system.storedOf(idOf(body, signal, of));
+        const [element] = (record?.payload.items ?? []) as { attributes: object }[];
+        expect(element?.attributes).toEqual({
+          'user.ip_address': { value: fillIp ? '198.51.100.7' : '{{auto}}', type: 'string' },
+          shop: { value: '7', type: 'string' },
+        });
+      }
+    },
+  );
 
   it('without a record stores and counts nothing', async () => {
     const answer = await ask(type, type === PROTOBUF ? field(1, Buffer.alloc(0)) : '{"resourceSpans":[{}]}');
