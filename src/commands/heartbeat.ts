@@ -5,7 +5,7 @@ import { type ApiFlags, withApi, withOperations } from './session.ts';
 type Output = ApiFlags & { json?: boolean };
 
 async function create(flags: Output): Promise<void> {
-  await withOperations(flags, async (operations) => {
+  await withOperations(flags, async (operations, session) => {
     const { token, url } = await operations.createHeartbeat();
     if (flags.json) printJson({ token, url });
     else
@@ -13,6 +13,7 @@ async function create(flags: Output): Promise<void> {
         record([
           ['token', token],
           ['url', url],
+          ['', session.remarkOnUrls(flags)],
         ]),
       );
   });

@@ -14,10 +14,10 @@ const FAILED = 1;
 const WRONG_USAGE = 2;
 
 /**
- * Commands that get no `--data-dir` here: those that serve, and `load`, which parses its own
- * flags.
+ * Commands that get no `--data-dir` here: those that serve or ask no server of the settings, and
+ * `load`, which parses its own flags.
  */
-const PROGRAMS: ReadonlySet<string> = new Set(['dev', 'ingest', 'processor', 'load']);
+const PROGRAMS: ReadonlySet<string> = new Set(['dev', 'ingest', 'processor', 'load', 'backfill']);
 
 /**
  * Prepares a command and its subcommands. Commander throws its errors, in place of ending the

@@ -6,7 +6,7 @@ import { readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { type Command, InvalidArgumentError } from 'commander';
 import { z } from 'zod';
-import { type Config, isSet, loadConfig } from '../config.ts';
+import { type Config, isSet, loadConfig, type SinkSetting } from '../config.ts';
 import type { RedisAccess } from '../ingest/limit/redis-client.ts';
 import { isSentinelUrl } from '../ingest/limit/redis-sentinel.ts';
 import { createLog, type Log } from '../lib/log.ts';
@@ -44,12 +44,14 @@ const devFileSchema = z.object({
 });
 type RunningDev = z.infer<typeof devFileSchema>;
 
+const DEV_FOLDER = '.sluice';
+
 /**
  * Reads the file that the `sluice dev` of this folder wrote.
  * @param data the `--data-dir` of that `sluice dev`
  * @returns undefined when that `sluice dev` does not run
  */
-export function findDev(folder: string, data = '.sluice'): RunningDev | undefined {
+export function findDev(folder: string, data = DEV_FOLDER): RunningDev | undefined {
   try {
     const dev = devFileSchema.parse(JSON.parse(readFileSync(resolve(folder, data, 'dev.json'), 'utf8')));
     return isAlive(dev.pid) ? dev : undefined;
@@ -78,14 +80,13 @@ export const useDataDir = (folder: string | undefined): void => {
  * @throws UsageError when no `sluice dev` runs on the folder
  */
 function devOn(folder: string): RunningDev {
-  try {
-    const dev = devFileSchema.parse(JSON.parse(readFileSync(`${folder}/dev.json`, 'utf8')));
-    if (isAlive(dev.pid)) return dev;
-  } catch {
-    // the file is missing or incomplete
-  }
+  const dev = findDev(process.cwd(), folder);
+  if (dev) return dev;
   throw new UsageError(`No sluice dev runs on ${folder}.`);
 }
+
+/** Remark beside a printed URL whose host no setting names. */
+const GUESSED = '(its host is a guess: set SLUICE_PUBLIC_URL to what clients reach)';
 
 export class Session {
   readonly config: Config;
@@ -97,6 +98,8 @@ export class Session {
   readonly natsUrls: readonly string[];
   /** The `sluice dev` from which a missing URL was taken. */
   readonly dev: RunningDev | undefined;
+  /** The processor's sinks: those of the settings, else the folder of `dev`. */
+  readonly sinks: readonly SinkSetting[];
   readonly log: Log;
   readonly connections: Connections;
 
@@ -114,6 +117,8 @@ export class Session {
     this.natsUrls = own.nats || !dev ? config.natsUrls : dev.natsUrl.split(',');
     this.publicUrl = isOwn('SLUICE_PUBLIC_URL') || !dev ? config.publicUrl : dev.url;
     this.isUrlGuessed = !dev && !isSet('SLUICE_PUBLIC_URL');
+    const ofDev = dev?.sinkDir === undefined ? [] : [{ kind: 'ndjson' as const, dir: dev.sinkDir }];
+    this.sinks = isOwn('SLUICE_SINK') || ofDev.length === 0 ? config.sinks : ofDev;
     // A command prints its errors as sentences. Log lines appear only if SLUICE_LOG_LEVEL is set.
     this.log = createLog(isSet('SLUICE_LOG_LEVEL') ? config.logLevel : 'silent', { process: 'command' });
     const { redisUrls, natsUrls, log } = this;
@@ -127,6 +132,20 @@ export class Session {
       role,
       log,
     });
+  }
+
+  /** The source of the settings, in words. */
+  get origin(): string {
+    if (!this.dev) return 'the environment says';
+    return `the environment and ${namedDir ?? DEV_FOLDER}/dev.json say`;
+  }
+
+  /**
+   * Returns a remark on URLs that clients are given; undefined when their host is known. With
+   * `--api` another program makes the URLs.
+   */
+  remarkOnUrls({ api }: ApiFlags): string | undefined {
+    return this.isUrlGuessed && api === undefined ? GUESSED : undefined;
   }
 
   /** Makes the parameters for a connection to these Redis servers. */

@@ -7,15 +7,17 @@ import { heartbeatCommand } from '../../src/commands/heartbeat.ts';
 import { projectCommand } from '../../src/commands/project/project.ts';
 import { runProgram } from '../../src/commands/run-program.ts';
 import { setupCommand } from '../../src/commands/setup.ts';
+import { tailCommand } from '../../src/commands/tail.ts';
 import { usageCommand } from '../../src/commands/usage/usage.ts';
 
-const COMMANDS = [
+export const COMMANDS = [
   backfillCommand,
   deadLettersCommand,
   doctorCommand,
   heartbeatCommand,
   projectCommand,
   setupCommand,
+  tailCommand,
   usageCommand,
 ];
 

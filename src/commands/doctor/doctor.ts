@@ -69,9 +69,8 @@ async function examine(): Promise<Check[]> {
       .map((found) => ({ what: 'settings', found, fail: true, fix: 'Correct or unset the variable.' }));
   }
   try {
-    const { config, redisUrls, dev } = session;
+    const { config, redisUrls, sinks } = session;
     const clustered = redisUrls.length > 1;
-    const from = dev ? 'as the environment and .sluice/dev.json say' : 'as the environment says';
     const publicUrl: Check = {
       what: 'SLUICE_PUBLIC_URL',
       found: session.publicUrl,
@@ -79,12 +78,12 @@ async function examine(): Promise<Check[]> {
       fix: 'Set it to the address that clients reach, such as https://ingest.example.com.',
     };
     const found = await Promise.all([
-      [{ what: 'settings', found: from }, ...ingestSettings(), publicUrl],
+      [{ what: 'settings', found: `as ${session.origin}` }, ...ingestSettings(), publicUrl],
       checks.machine(config),
       checks.spool(config),
       ...redisUrls.map((url) => checks.redis(session.redisAccess([url]), { clustered })),
       natsChecks(session),
-      ...config.sinks.map(sinkChecks),
+      ...sinks.map(sinkChecks),
     ]);
     return found.flat();
   } finally {

@@ -206,8 +206,6 @@ const categoriesText = (limits: object): string =>
 export const quotaText = ({ quota, overage }: Pick<ProjectJson, 'quota' | 'overage'>): string =>
   quota === undefined ? 'unlimited' : `${quota}${overage ? ' + overage' : ''}`;
 
-const GUESSED = '(its host is a guess: set SLUICE_PUBLIC_URL to what clients reach)';
-
 /**
  * Makes the text of the first valid key, the number of further keys, and the word `disabled` for a
  * disabled project.
@@ -219,13 +217,13 @@ function keyText({ key = 'none is valid', keys, enabled }: ProjectJson): string 
 
 /**
  * Makes the text of a project.
- * @param of `isGuessed`: no setting says which host the DSN should name
+ * @param of `remark`: a remark on the DSN
  */
 export function projectText(
   project: ProjectJson,
-  of: { planLimits: PlanLimits; isGuessed: boolean },
+  of: { planLimits: PlanLimits; remark: string | undefined },
 ): string {
-  const { planLimits, isGuessed } = of;
+  const { planLimits, remark } = of;
   const { scrub = [], scrubKeys = [] } = project;
   const scrubbed = [...scrub, ...scrubKeys.map((name) => `key ${name}`)];
   return record([
@@ -235,7 +233,7 @@ export function projectText(
     ['tags', project.tags?.join(', ')],
     ['key', keyText(project)],
     ['dsn', project.dsn],
-    ['', isGuessed && project.dsn ? GUESSED : undefined],
+    ['', project.dsn && remark],
     ['plan', project.plan],
     ['rate limit', `${limitText(project, planLimits)}${rateLimitOf(project, planLimits) ? ' a minute' : ''}`],
     ['by category', project.rateLimits && categoriesText(project.rateLimits)],

@@ -6,7 +6,7 @@ import type { Operations } from '../../management/operations.ts';
 import type { KeyJson } from '../../management/project-json.ts';
 import { expiresAt } from '../../projects/project.ts';
 import { printJson, printLine, record, table } from '../print.ts';
-import { type ApiFlags, withApi, withOperations } from '../session.ts';
+import { type ApiFlags, type Session, withApi, withOperations } from '../session.ts';
 import { integerIn, parseKey, parseProjectId, refuse } from './fields.ts';
 
 type Output = ApiFlags & { json?: boolean };
@@ -67,13 +67,14 @@ const stateOf = (key: KeyJson): string => {
   return systemClock.now() < expiresAt(key) ? 'enabled' : 'expired';
 };
 
-function print(key: KeyJson, { json }: Output): void {
-  if (json) return printJson(key);
+function print(session: Session, key: KeyJson, flags: Output): void {
+  if (flags.json) return printJson(key);
   printLine(
     record([
       ['id', key.id],
       ['key', key.key],
       ['dsn', key.dsn],
+      ['', session.remarkOnUrls(flags)],
       ['label', key.label],
       ['state', stateOf(key)],
       ['expires', key.expires],
@@ -97,8 +98,8 @@ function keysText(keys: readonly KeyJson[]): string {
 
 async function add(id: string, flags: AddFlags): Promise<void> {
   const { label, expires, rateLimit, key } = flags;
-  await withOperations(flags, async (operations) =>
-    print((await operations.addKey(id, { label, expires, rateLimit, key })).key, flags),
+  await withOperations(flags, async (operations, session) =>
+    print(session, (await operations.addKey(id, { label, expires, rateLimit, key })).key, flags),
   );
 }
 
@@ -157,7 +158,9 @@ export function keysCommand(): Command {
       .argument('<keyId>', 'as list shows it', parseKeyId)
       .option(...json)
       .action((id: string, keyId: string, flags: Output) =>
-        withOperations(flags, async (operations) => print(await change(operations, id, keyId), flags)),
+        withOperations(flags, async (operations, session) =>
+          print(session, await change(operations, id, keyId), flags),
+        ),
       );
   for (const sub of command.commands) withApi(sub);
   return command;

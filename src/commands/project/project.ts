@@ -35,10 +35,10 @@ import { moveCommand } from './move.ts';
 
 type Output = ApiFlags & { json?: boolean };
 
-function print({ config, isUrlGuessed }: Session, project: ProjectJson, { json, api }: Output): void {
-  if (json) return printJson(project);
-  const isGuessed = isUrlGuessed && api === undefined;
-  printLine(projectText(project, { planLimits: config.planLimits, isGuessed }));
+function print(session: Session, project: ProjectJson, flags: Output): void {
+  if (flags.json) return printJson(project);
+  const { planLimits } = session.config;
+  printLine(projectText(project, { planLimits, remark: session.remarkOnUrls(flags) }));
 }
 
 /** Does one operation on a project, then prints the project as it is after the operation. */

@@ -67,14 +67,9 @@ type Correction = { id: string; month: string; seen: number | undefined; wanted:
  */
 type Counter = { month: string; inRedis: number | undefined; count: number };
 
-/**
- * Makes the reader of the tally in the processor's sink. Without a sink in the settings, it reads
- * the folder of a running `sluice dev`.
- */
-function readerOf({ config: { sinks }, dev }: Session): TallyReader {
-  const dir = sinks.length === 0 ? dev?.sinkDir : undefined;
-  const ofDev = dir === undefined ? [] : [{ kind: 'ndjson' as const, dir }];
-  const reader = tallyReader([...sinks, ...ofDev]);
+/** Makes the reader of the tally in the processor's sink. */
+function readerOf({ sinks }: Session): TallyReader {
+  const reader = tallyReader(sinks);
   if (reader) return reader;
   throw new CommandError(
     "SLUICE_SINK must name the processor's sink, and one that keeps a tally: ndjson, postgres or clickhouse.",

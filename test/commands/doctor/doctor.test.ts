@@ -57,6 +57,14 @@ describe('setup and doctor', () => {
     ]);
   });
 
+  it('warns where no setting says which host DSNs name', async () => {
+    const ofUrl = async (env?: Record<string, string>): Promise<Finding | undefined> =>
+      (await examine(env)).checks.find(({ what }) => what === 'SLUICE_PUBLIC_URL');
+    expect(await ofUrl()).toMatchObject({ state: 'warn', found: expect.stringContaining('is a guess') });
+    const url = 'https://in.example';
+    expect(await ofUrl({ SLUICE_PUBLIC_URL: url })).toMatchObject({ state: 'ok', found: url });
+  });
+
   it('says how to fix a Redis that evicts and keeps no log', async () => {
     await client.config('SET', 'maxmemory-policy', 'allkeys-lru');
     await client.config('SET', 'appendonly', 'no');

@@ -267,6 +267,10 @@ describe('project list, rotate-key and delete', () => {
     expect((await sluice('project', 'show', id)).out).toContain('guess: set SLUICE_PUBLIC_URL');
     const told = await sluiceWith({ SLUICE_PUBLIC_URL: 'https://in.example' }, 'project', 'show', id);
     expect(told.out).toMatch(/^dsn +https:\/\/\w+@in\.example\/\d+\nplan/m);
+    const key = await sluice('project', 'keys', 'add', id, '--label', 'iOS');
+    expect(key.out).toMatch(/^dsn .*\n +\(its host is a guess: set SLUICE_PUBLIC_URL/m);
+    const heartbeat = await sluice('heartbeat', 'create');
+    expect(heartbeat.out).toMatch(/^url .*\n +\(its host is a guess/m);
   });
 
   it('asks the servers of the sluice dev that --data-dir names, whatever the environment says', async () => {

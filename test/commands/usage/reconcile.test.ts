@@ -1,4 +1,4 @@
-import { mkdirSync, rmSync } from 'node:fs';
+import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
@@ -223,6 +223,26 @@ describe('usage reconcile', () => {
     await checkpointed(33);
     expect(await json(id)).toMatchObject({ before: 33, tally: 30, after: 30, complete: true });
     expect([await counted(), await checkpoint()]).toEqual([30, 30]);
+  });
+
+  it('reads the sink of the sluice dev that --data-dir names, and none of the environment', async () => {
+    const folder = temporaryFolder('data-dir');
+    const dev = {
+      url: 'http://127.0.0.1:1',
+      adminUrl: 'http://127.0.0.1:1',
+      redisUrl: servers[0].url,
+      natsUrl: servers[1].url,
+      sinkDir: sink,
+      project: { id, key: 'k', dsn: 'http://k@127.0.0.1/1' },
+      pid: process.pid,
+    };
+    writeFileSync(join(folder, 'dev.json'), JSON.stringify(dev));
+    await processed('SLUICE_EVENTS', 4);
+    const other = join(folder, 'another-sink');
+    const ran = await sluiceOn(`ndjson:${other}`, id, '--wait', '0', '--json', '--data-dir', folder);
+    expect(ran, ran.err).toMatchObject({ status: 0, err: '' });
+    expect(JSON.parse(ran.out)).toMatchObject({ id, tally: 4, after: 4 });
+    rmSync(folder, { recursive: true });
   });
 
   it('reads the tally of a postgres sink', async () => {
