@@ -1,75 +1,102 @@
 import { once } from 'node:events';
 import { Command, Option } from 'commander';
 import type { Refusal } from '../ingest/http/record.ts';
-import { ITEM_TYPES } from '../lib/item-types.ts';
 import { untilStopped } from '../lib/shutdown.ts';
-import { ProjectStore } from '../projects/project-store.ts';
-import { decodeFrame, type Entry, FrameError } from '../stream/frame.ts';
-import { follow } from '../stream/tail.ts';
-import { CHUNKS_STREAM } from '../stream/topology.ts';
-import { printLine } from './print.ts';
+import { SEEN_TYPES } from '../management/operations.ts';
+import type { Seen, SeenItem, Sighting, TailWanted } from '../management/tail-item.ts';
+import { inOneLine, printLine } from './print.ts';
 import { parseProjectId } from './project/fields.ts';
-import { withSession } from './session.ts';
-import { refusalText, type SeenItem, seenItems, seenJson, seenText } from './tail-item.ts';
+import { type ApiFlags, withApi, withOperations } from './session.ts';
 
-type Flags = { type?: SeenItem['type']; refused?: boolean; json?: boolean };
+const SUMMARY_CHARS_MAX = 80;
 
-/**
- * Decodes the entries of a frame. A frame that cannot be decoded counts as empty here; the
- * processor reports the fault.
- */
-function entriesOf(frame: Uint8Array): Entry[] {
-  try {
-    return decodeFrame(frame).flatMap((slot) => (slot.ok ? [slot.entry] : []));
-  } catch (error) {
-    if (error instanceof FrameError) return [];
-    throw error;
+/** Returns the value at a path, or undefined if a step of the path does not exist. */
+function at(value: unknown, ...path: (string | number)[]): unknown {
+  let here = value;
+  for (const step of path) {
+    if (here === null || typeof here !== 'object') return undefined;
+    here = (here as Record<string | number, unknown>)[step];
   }
+  return here;
 }
 
 /**
- * Shows frames as the streams acknowledge them. It consumes no frame, and does not show frames from
- * before its start.
+ * Makes a short description of an item: its exception, message or transaction, or the first element
+ * of a container.
  */
-async function run(idOrAlias: string | undefined, flags: Flags): Promise<void> {
-  await withSession(async (session) => {
-    const link = await session.connections.nats();
-    // Without the streams of sluice no frame would ever come, so a missing stream ends the command.
-    await (await link.manager()).streams.info(CHUNKS_STREAM);
-    const id =
-      idOrAlias === undefined ? undefined : (await (await ProjectStore.open(link)).get(idOrAlias)).id;
-    const wanted = (item: SeenItem): boolean =>
-      (id === undefined || item.projectId === id) && (flags.type === undefined || item.type === flags.type);
-    const showRefusal = (bytes: Uint8Array): void => {
-      const refusal = JSON.parse(Buffer.from(bytes).toString()) as Refusal;
-      if (id === undefined || refusal.project_id === id)
-        printLine(flags.json ? JSON.stringify(refusal) : refusalText(refusal));
-    };
-    const show = (frame: Uint8Array): void => {
-      for (const item of entriesOf(frame).flatMap(seenItems).filter(wanted))
-        printLine(flags.json ? seenJson(item) : seenText(item));
-    };
-    // Frames of all streams are read. The first item of an envelope decides the envelope's stream,
-    // and an item of the wanted type may follow later in the envelope.
-    follow(link, flags.refused ? 'refused' : 'frames', flags.refused ? showRefusal : show);
-    const what = flags.refused ? 'requests as they are refused' : 'items as they are accepted';
-    if (!flags.json) process.stderr.write(`Showing ${what}; Ctrl-C ends.\n`);
+function summary(payload: unknown): string {
+  const text =
+    typeof payload === 'string'
+      ? payload
+      : (at(payload, 'exception', 'values', 0, 'type') ??
+        at(payload, 'message') ??
+        at(payload, 'logentry', 'formatted') ??
+        at(payload, 'transaction') ??
+        at(payload, 'items', 0, 'body') ??
+        at(payload, 'items', 0, 'name'));
+  if (typeof text !== 'string') return '';
+  const detail = at(payload, 'exception', 'values', 0, 'value');
+  const whole = typeof detail === 'string' ? `${text}: ${detail}` : text;
+  return whole.replaceAll(/\p{Cc}+/gu, ' ').slice(0, SUMMARY_CHARS_MAX);
+}
+
+const itemColumns = (item: SeenItem): string[] => [
+  item.received_at,
+  item.project_id ?? '-',
+  item.type.padEnd(16),
+  item.event_id ?? item.token ?? '',
+  `${item.payload_bytes} B`,
+  summary(item.payload ?? item.body),
+];
+
+const refusalColumns = ({ at, project_id, outcome, reason = '', key, bytes }: Refusal): string[] => [
+  at,
+  project_id,
+  outcome.padEnd(14),
+  `key ${key}`,
+  `${bytes} B`,
+  reason,
+];
+
+/** Makes the line of an item or a refusal. */
+export function seenText(seen: Seen): string {
+  const columns = 'outcome' in seen ? refusalColumns(seen) : itemColumns(seen);
+  const missed = seen.missed ? [`(${seen.missed} more before)`] : [];
+  return [...columns, ...missed].map(inOneLine).join('  ').trimEnd();
+}
+
+type Flags = ApiFlags & Omit<TailWanted, 'project'> & { json?: boolean };
+
+/**
+ * Shows items as the streams acknowledge them. It consumes none, and does not show those from before
+ * its start.
+ */
+async function run(project: string | undefined, flags: Flags): Promise<void> {
+  const { type, refused, json } = flags;
+  const print = (sighting: Sighting): void => {
+    for (const seen of sighting()) printLine(json ? JSON.stringify(seen) : seenText(seen));
+  };
+  await withOperations(flags, async (operations) => {
+    const { ended, stop } = await operations.tail({ project, type, refused }, print);
+    const what = refused ? 'requests as they are refused' : 'items as they are accepted';
+    if (!json) process.stderr.write(`Showing ${what}; Ctrl-C ends.\n`);
     // The command also ends when nobody reads its output any more.
-    await Promise.race([untilStopped(), once(process.stdout, 'error')]);
+    await Promise.race([untilStopped(), once(process.stdout, 'error'), ended]).finally(stop);
   });
 }
 
-export function tailCommand(): Command {
-  return new Command('tail')
-    .description('print accepted items as they come, without consuming them')
-    .argument('[id]', 'only of this project, by id or alias', parseProjectId)
-    .addOption(new Option('--type <type>', 'only of this type').choices([...ITEM_TYPES, 'heartbeat']))
-    .addOption(
-      new Option(
-        '--refused',
-        'print requests that were refused, filtered or empty, and why, instead',
-      ).conflicts('type'),
-    )
-    .option('--json', 'print one JSON object a line, with the payload')
-    .action(run);
-}
+export const tailCommand = (): Command =>
+  withApi(
+    new Command('tail')
+      .description('print accepted items as they come, without consuming them')
+      .argument('[id]', 'only of this project, by id or alias', parseProjectId)
+      .addOption(new Option('--type <type>', 'only of this type').choices(SEEN_TYPES))
+      .addOption(
+        new Option(
+          '--refused',
+          'print requests that were refused, filtered or empty, and why, instead',
+        ).conflicts('type'),
+      )
+      .option('--json', 'print one JSON object a line, with the payload')
+      .action(run),
+  );

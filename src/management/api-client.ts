@@ -15,6 +15,7 @@ import type {
   Revision,
   StoredKeyJson,
   StoredProjectJson,
+  Tail,
 } from './operations.ts';
 import type {
   KeyChanges,
@@ -24,15 +25,23 @@ import type {
   WantedKey,
   WantedProject,
 } from './project-json.ts';
+import type { Seen, Sighting, TailWanted } from './tail-item.ts';
 import type { Usage, UsageByHour } from './usage.ts';
 
 /** Entries in a page when a caller wants the whole list. */
 const PAGE = 1_000;
+/** Media type of an answer of lines, each with a JSON value. */
+const LINES_TYPE = 'application/x-ndjson';
 /** Number of projects whose usage is requested at the same time. */
 const USAGES_TOGETHER = 10;
 
 type Problem = { status?: number; title?: string; detail?: string; errors?: FieldProblem[] };
-type Sent = { body?: object; revision?: number | undefined; headers?: Readonly<Record<string, string>> };
+type Sent = {
+  body?: object;
+  revision?: number | undefined;
+  headers?: Readonly<Record<string, string>>;
+  signal?: AbortSignal;
+};
 /**
  * Page of a list: at most `limit` entries behind `after`. Further fields are filters of the list.
  */
@@ -209,6 +218,40 @@ export class ApiOperations implements Operations {
     });
   }
 
+  // ---- Tail ----
+
+  async tail(wanted: TailWanted, show: (sighting: Sighting) => void): Promise<Tail> {
+    const stopping = new AbortController();
+    const answer = await this.#send('GET', `/tail${queryOf(wanted)}`, { signal: stopping.signal });
+    if (answer.headers.get('content-type') !== LINES_TYPE || !answer.body)
+      throw new OperationError('failed', this.#noApi(answer.status));
+    const lines = this.#readLines(answer.body, (line) => show(() => [JSON.parse(line) as Seen]));
+    const ended = lines.catch((error: unknown) => {
+      if (stopping.signal.aborted) return new Promise<never>(() => undefined);
+      throw error;
+    });
+    return { ended, stop: () => stopping.abort() };
+  }
+
+  /**
+   * Reads lines until the answer ends, which is a failure. Empty lines say that the API is alive.
+   * @throws OperationError
+   */
+  async #readLines(body: ReadableStream<Uint8Array>, onLine: (line: string) => void): Promise<never> {
+    let rest = '';
+    let reason = '';
+    try {
+      for await (const text of body.pipeThrough(new TextDecoderStream())) {
+        const lines = `${rest}${text}`.split('\n');
+        rest = lines.pop() ?? '';
+        for (const line of lines) if (line !== '') onLine(line);
+      }
+    } catch (error) {
+      reason = `: ${reasonOf(error)}`;
+    }
+    throw new OperationError('unavailable', `${this.#url} ended its answer${reason}.`);
+  }
+
   // ---- Requests ----
 
   /** Fetches one page, or without `page` all pages one after the other. */
@@ -225,27 +268,37 @@ export class ApiOperations implements Operations {
   }
 
   /**
+   * Asks the API, whose answer is JSON.
+   * @throws OperationError or InvalidError with the message of the API
+   */
+  async #ask(method: string, path: string, sent: Sent = {}): Promise<Answer> {
+    const answer = await this.#send(method, path, sent);
+    return {
+      status: answer.status,
+      json: this.#parse(answer.status, await answer.text()),
+      etag: answer.headers.get('etag'),
+    };
+  }
+
+  /**
    * Sends a request to the API.
    * @throws OperationError or InvalidError with the message of the API
    */
-  async #ask(method: string, path: string, { body, revision, headers: own }: Sent = {}): Promise<Answer> {
+  async #send(method: string, path: string, sent: Sent): Promise<Response> {
+    const { body, revision, headers: own, ...rest } = sent;
     const headers = {
       ...own,
       ...(this.#token !== undefined && { Authorization: `Bearer ${this.#token}` }),
       ...(body && { 'Content-Type': 'application/json' }),
       ...(revision !== undefined && { 'If-Match': `"${revision}"` }),
     };
-    const init = { method, headers, redirect: 'error', ...(body && { body: JSON.stringify(body) }) } as const;
+    const content = body && { body: JSON.stringify(body) };
+    const init = { ...rest, method, headers, redirect: 'error', ...content } as const;
     const answer = await fetch(`${this.#url}/v1${path}`, init).catch((error: unknown) => {
       throw new OperationError('unavailable', `${this.#url} cannot be reached: ${reasonOf(error)}.`);
     });
-    const text = await answer.text();
-    if (!answer.ok) throw this.#failure(answer.status, text);
-    return {
-      status: answer.status,
-      json: this.#parse(answer.status, text),
-      etag: answer.headers.get('etag'),
-    };
+    if (!answer.ok) throw this.#failure(answer.status, await answer.text());
+    return answer;
   }
 
   /** @throws OperationError when the answer is no JSON, such as the login page of a proxy */

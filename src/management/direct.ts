@@ -15,6 +15,8 @@ import type { Project, ProjectKey } from '../projects/project.ts';
 import { keyId as idOfKey, keysOf } from '../projects/project.ts';
 import { compareIds, mintKey, ProjectStore } from '../projects/project-store.ts';
 import { CheckpointBucket } from '../projects/usage/checkpoint-bucket.ts';
+import { follow } from '../stream/tail.ts';
+import { CHUNKS_STREAM } from '../stream/topology.ts';
 import type { Connections } from './connections.ts';
 import {
   BytesGoneError,
@@ -37,6 +39,7 @@ import type {
   Revision,
   StoredKeyJson,
   StoredProjectJson,
+  Tail,
 } from './operations.ts';
 import {
   changedKey,
@@ -56,6 +59,7 @@ import {
   type WantedProject,
   wantedRecord,
 } from './project-json.ts';
+import type { Sighting, TailWanted } from './tail-item.ts';
 import { type Usage, type UsageByHour, type UsageReader, usageByHour, usageOfAll } from './usage.ts';
 
 /** Parts that the operations of all callers share. */
@@ -282,6 +286,27 @@ export class DirectOperations implements Operations {
 
   async purgeDeadLetter(letter: FiledDeadLetter): Promise<void> {
     await (await this.#box()).purge(letter);
+  }
+
+  // ---- Tail ----
+
+  async tail(wanted: TailWanted, show: (sighting: Sighting) => void): Promise<Tail> {
+    // The decoders of OTLP take a while to load, and no other operation needs them.
+    const { refusalIn, sightingsIn } = await import('./tail-item.ts');
+    const link = await this.#parts.connections.nats();
+    // Without the streams of sluice no frame would ever come, so a missing stream is an error.
+    await (await link.manager()).streams.info(CHUNKS_STREAM);
+    const { project: name } = wanted;
+    const project = name === undefined ? name : (await (await this.#projects()).get(name)).id;
+    const [what, sightings] = wanted.refused
+      ? (['refused', refusalIn] as const)
+      : (['frames', sightingsIn] as const);
+    // Frames of all streams are read. The first item of an envelope decides the envelope's stream,
+    // and an item of the wanted type may follow later in the envelope.
+    const stop = follow(link, what, (bytes) => {
+      for (const sighting of sightings(bytes, { ...wanted, project })) show(sighting);
+    });
+    return { ended: new Promise<never>(() => undefined), stop };
   }
 
   // ---- Parts ----

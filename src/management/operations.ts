@@ -3,6 +3,7 @@
  * and the management API serves them. direct.ts does them on Redis and NATS; api-client.ts asks the
  * management API of an ingest.
  */
+import { ITEM_TYPES } from '../lib/item-types.ts';
 import type { RecordedChange } from '../projects/audit-change.ts';
 import type { FiledDeadLetter, LetterPage, SequencePage } from './dead-letters/box.ts';
 import type { Replayed } from './dead-letters/replay.ts';
@@ -14,6 +15,7 @@ import type {
   WantedKey,
   WantedProject,
 } from './project-json.ts';
+import type { Sighting, TailWanted } from './tail-item.ts';
 import type { Usage, UsageByHour } from './usage.ts';
 
 /** Revision that the record must have to be changed; undefined: any revision. */
@@ -44,6 +46,15 @@ export type HeartbeatJson = { token: string; url: string; createdAt: string };
 
 /** A dead letter and its bytes. When bytes are missing, `bytes` is a sentence that says why. */
 export type DeadLetterDetail = { letter: FiledDeadLetter; bytes: Uint8Array | string };
+
+/** Type of an item that `tail` shows. */
+export const SEEN_TYPES = [...ITEM_TYPES, 'heartbeat'] as const;
+
+/**
+ * A `tail` that has begun. `ended` rejects when it can go on no more, and is never settled by
+ * `stop`.
+ */
+export type Tail = { ended: Promise<never>; stop(): void };
 
 /**
  * The operations. Each may throw OperationError, InvalidError, RegistryError or UnrecordedError.
@@ -98,4 +109,6 @@ export interface Operations {
   replayDeadLetter(letter: FiledDeadLetter, waitMs?: number): Promise<Replayed>;
   /** Removes the dead letter that was read. A newer dead letter with the same id stays. */
   purgeDeadLetter(letter: FiledDeadLetter): Promise<void>;
+  /** Shows what is accepted or refused from now on. Resolves once it looks on. */
+  tail(wanted: TailWanted, show: (sighting: Sighting) => void): Promise<Tail>;
 }

@@ -67,20 +67,23 @@ export class TailFeed {
 }
 
 /**
- * Follows frames or refusals until the link is closed.
+ * Follows frames or refusals.
  * @param onShown gets the frames of each stream in the order of their acknowledgement, or the
  * refusals
+ * @returns a function that ends it
  */
-export function follow(link: NatsLink, what: Followed, onShown: (bytes: Uint8Array) => void): void {
-  link.subscribe(shownSubject(what === REFUSED ? REFUSED : '*'), ({ subject, data }) => {
+export function follow(link: NatsLink, what: Followed, onShown: (bytes: Uint8Array) => void): () => void {
+  const subscription = link.subscribe(shownSubject(what === REFUSED ? REFUSED : '*'), ({ subject, data }) => {
     if (what === REFUSED || subject !== shownSubject(REFUSED)) onShown(data);
   });
   const call = (): void => {
     const { connection } = link;
     if (!connection.isDraining() && !connection.isClosed()) connection.publish(CALL_SUBJECT, callOf(what));
   };
-  const timer = setInterval(call, CALL_EVERY_MS);
-  link.onClose(() => clearInterval(timer));
-  link.onReconnect(call);
+  const timer = setInterval(call, CALL_EVERY_MS).unref();
   call();
+  return () => {
+    clearInterval(timer);
+    subscription.unsubscribe();
+  };
 }

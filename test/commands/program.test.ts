@@ -273,6 +273,7 @@ describe('tail', () => {
         type: 'log',
         received_at: '2026-09-21T14:13:20.000Z',
         item_header: { type: 'log' },
+        payload_bytes: expect.any(Number),
         payload: { message: `boom\u001b[31m ${CUID}`, of: 'log' },
       });
     expect(all.out()).toContain(`${CUID}  event `);

@@ -27,15 +27,24 @@ const OF_HTTP = new Set([
   'date',
   'connection',
   'keep-alive',
+  'transfer-encoding',
   'uwebsockets',
 ]);
 const METHODS = ['get', 'put', 'post', 'patch', 'delete', 'options'];
 
 const readable = (headers: Headers): Map<string, string> => new Map(headers.entries());
+const LINES = 'application/x-ndjson';
+/** The beginning of a body that has no end. */
+async function beginning({ body }: globalThis.Response): Promise<string> {
+  const reader = body?.getReader();
+  const { value } = (await reader?.read()) ?? {};
+  await reader?.cancel();
+  return Buffer.from(value ?? []).toString();
+}
 export const answered = async (res: globalThis.Response): Promise<Answered> => ({
   status: res.status,
   headers: readable(res.headers),
-  body: await res.text(),
+  body: await (res.headers.get('content-type') === LINES ? beginning(res) : res.text()),
 });
 
 export class OpenApi {
@@ -95,8 +104,10 @@ export class OpenApi {
     if (!content) return body === '' ? [] : [`has a body: ${body}`];
     const type = headers.get('content-type') ?? '';
     if (!content[type]) return [`is of type ${type}`];
-    const said = type.endsWith('json') ? JSON.parse(body) : body;
-    return matches(content[type].schema, said) ? [] : [`says ${body}`];
+    const { schema } = content[type];
+    const lines = type === LINES ? body.split('\n').filter((line) => line !== '') : [body];
+    const said = lines.map((line) => (type.endsWith('json') ? JSON.parse(line) : line));
+    return said.every((one) => matches(schema, one)) ? [] : [`says ${body}`];
   }
 
   /** References replaced by what they name; keys beside a reference in a path item are added to it. */

@@ -71,6 +71,21 @@ describe('frames for a tail', () => {
     expect(sentBy('too late')).toBe(0);
   });
 
+  it('are sent to nobody half a minute after a follower has stopped, whose link stays open', async () => {
+    const feed = await newFeed();
+    const stop = follow(follower as NatsLink, 'frames', (frame) => void seen.push(`${frame}`));
+    await arrived();
+    stop();
+    now += 30_000;
+    show(feed, 'unseen');
+    await arrived();
+    expect([seen, shown.length]).toEqual([[], 1]);
+    now += 1;
+    show(feed, 'too late');
+    await arrived();
+    expect(shown).toHaveLength(1);
+  });
+
   it('are shown by a worker that has just started, since somebody may have called before', async () => {
     now += 60_000;
     const feed = await newFeed();

@@ -4,6 +4,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
+import type { Readable } from 'node:stream';
 import type { z } from 'zod';
 import type { Log } from '../../lib/log.ts';
 import { DirectOperations, type ManagementParts } from '../direct.ts';
@@ -16,6 +17,8 @@ import { ProblemError } from './problem.ts';
 import { findRoute, type Route } from './routes.ts';
 
 const RETRY_AFTER = { 'Retry-After': '5' };
+/** Answers of lines that are open at the same time. Each costs this process the reading of all frames. */
+const STREAMS_MAX = 8;
 
 function operationOf({ path, methods }: Route, method: string): Operation {
   const found = methods[method === 'HEAD' ? 'GET' : method];
@@ -49,6 +52,8 @@ export const managementApi =
 
 export class ManagementApi {
   readonly #parts: ApiParts;
+  /** Answers of lines that are open. */
+  readonly #streams = new Set<Readable>();
 
   constructor(parts: ApiParts) {
     this.#parts = parts;
@@ -87,7 +92,18 @@ export class ManagementApi {
       ifMatch: headers['if-match'],
       ifNoneMatch: headers['if-none-match'],
     });
+    if (answer.lines) this.#admit(answer.lines);
     return { ...answer, headers: { ...answer.headers, 'X-Sluice-Role': role } };
+  }
+
+  /** @throws ProblemError when too many answers of lines are open */
+  #admit(lines: Readable): void {
+    if (this.#streams.size >= STREAMS_MAX) {
+      lines.destroy();
+      throw new ProblemError('busy', `${STREAMS_MAX} are open already. End one, or ask another ingest.`);
+    }
+    this.#streams.add(lines);
+    lines.once('close', () => this.#streams.delete(lines));
   }
 
   #problemOf(error: unknown): ProblemError {

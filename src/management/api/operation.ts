@@ -1,4 +1,5 @@
 /** An operation of the management API: its parameters and its action. */
+import type { Readable } from 'node:stream';
 import type { z } from 'zod';
 import type { DirectOperations } from '../direct.ts';
 import { ProblemError } from './problem.ts';
@@ -16,8 +17,16 @@ export type Asked<Query, Body> = {
   ifNoneMatch: string | undefined;
 };
 
-/** Answer of an operation: status 200 unless `status` is set, and no body without `json`. */
-export type Answer = { status?: number; json?: unknown; headers?: Readonly<Record<string, string>> };
+/**
+ * Answer of an operation: status 200 unless `status` is set. Its body is `json`, or `lines` of JSON
+ * that come until the reader leaves; without both it has none.
+ */
+export type Answer = {
+  status?: number;
+  json?: unknown;
+  lines?: Readable;
+  headers?: Readonly<Record<string, string>>;
+};
 
 export type Operation = {
   query: z.ZodType;

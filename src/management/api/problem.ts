@@ -12,6 +12,7 @@ const PROBLEMS = {
   stale: [412, 'Precondition failed'],
   large: [413, 'Body too large'],
   media: [415, 'Unsupported media type'],
+  busy: [429, 'Too many at once'],
   failed: [500, 'The operation failed'],
   unrecorded: [500, 'Done, but not recorded'],
   bug: [500, 'Internal server error'],

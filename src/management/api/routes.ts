@@ -17,6 +17,7 @@ import {
   rotateKey,
   usage,
 } from './projects.ts';
+import { tail } from './tail.ts';
 
 export type Route = { path: string; methods: Readonly<Record<string, Operation>> };
 
@@ -42,6 +43,7 @@ const ROUTES: readonly Route[] = [
   { path: '/v1/dead-letters', methods: { GET: deadLetters } },
   { path: '/v1/dead-letters/{id}', methods: { GET: deadLetter, DELETE: purgeLetter } },
   { path: '/v1/dead-letters/{id}/replay', methods: { POST: replayLetter } },
+  { path: '/v1/tail', methods: { GET: tail } },
 ];
 
 const compiled = ROUTES.map((route) => {

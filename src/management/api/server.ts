@@ -3,6 +3,7 @@
  * management API. The port is off the hot path, so node:http serves it.
  */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import { pipeline, type Readable } from 'node:stream';
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import type { Log } from '../../lib/log.ts';
 import type { MetricsSnapshot } from '../../lib/metrics/metrics.ts';
@@ -47,10 +48,31 @@ type AdminOptions = {
  */
 const OPERATIONS_END_MS_MAX = 5_000;
 const JSON_TYPE = 'application/json';
+const LINES_TYPE = 'application/x-ndjson';
 const NOT_STORED = { 'Cache-Control': 'no-store' };
 const TEXT_TYPE = 'text/plain; version=0.0.4; charset=utf-8';
 
-type Page = { status?: number; body: string; type?: string; headers?: Readonly<Record<string, string>> };
+type Page = {
+  status?: number;
+  body?: string;
+  /** The body where it comes bit by bit. */
+  lines?: Readable;
+  type?: string;
+  headers?: Readonly<Record<string, string>>;
+};
+
+/** Sends lines of JSON as they come. No proxy should hold them back: nginx obeys the header. */
+function sendLines(
+  { method }: IncomingMessage,
+  res: ServerResponse,
+  { lines, headers }: Pick<Page, 'headers'> & { lines: Readable },
+): void {
+  res.writeHead(200, { 'Content-Type': LINES_TYPE, 'X-Accel-Buffering': 'no', ...headers });
+  if (method === 'HEAD') {
+    lines.destroy();
+    res.end();
+  } else pipeline(lines, res, () => undefined); // a reader who leaves is no fault
+}
 
 /**
  * Answers probes and scrapers, which need no token.
@@ -82,10 +104,12 @@ class AdminServer {
   async handle(req: IncomingMessage, res: ServerResponse): Promise<void> {
     const {
       status = 200,
-      body,
+      body = '',
+      lines,
       type = JSON_TYPE,
       headers,
     } = await this.#page(req).catch((error: unknown) => this.#problemPage(req, error));
+    if (lines) return sendLines(req, res, { lines, ...(headers && { headers }) });
     const content = body === '' ? {} : { 'Content-Type': type };
     const length = status === 204 ? {} : { 'Content-Length': Buffer.byteLength(body) };
     res.writeHead(status, { ...content, ...length, ...headers });
@@ -114,9 +138,9 @@ class AdminServer {
   async #apiPage(api: ManagementApi, req: IncomingMessage, url: URL): Promise<Page> {
     const answer = api.answer(req, url);
     this.#underWay.add(answer);
-    const { status = 200, json, headers } = await answer.finally(() => this.#underWay.delete(answer));
+    const { json, headers, ...rest } = await answer.finally(() => this.#underWay.delete(answer));
     const body = json === undefined ? '' : JSON.stringify(json);
-    return { status, body, headers: { ...NOT_STORED, ...headers } };
+    return { ...rest, body, headers: { ...NOT_STORED, ...headers } };
   }
 
   async untilAnswered(): Promise<void> {

@@ -5,6 +5,7 @@
 import { createHash } from 'node:crypto';
 import fc from 'fast-check';
 import { afterAll, beforeAll, expect, it } from 'vitest';
+import { SEEN_TYPES } from '../../../src/management/operations.ts';
 import {
   type Answered,
   answered,
@@ -14,9 +15,10 @@ import {
   type Schema,
 } from '../../deploy/openapi-document.ts';
 import { makeAudit } from '../../projects/broker.ts';
+import { errorEvent, eventId } from '../../support/envelopes.ts';
 import { fileLetter as letterIn } from '../../support/letters.ts';
 import { rounds } from '../../support/rounds.ts';
-import { System, until } from '../../support/system.ts';
+import { type Project, System, until } from '../../support/system.ts';
 import { allowed, forbidden, forbiddenTexts } from './schema-values.ts';
 
 const TOKEN = 'correct-horse-battery';
@@ -27,6 +29,7 @@ const KEY = '/v1/projects/{id}/keys/{keyId}';
 const ROTATE = '/v1/projects/{id}/rotate-key';
 const LETTER = '/v1/dead-letters/{id}';
 const REPLAY = '/v1/dead-letters/{id}/replay';
+const TAIL = '/v1/tail';
 const METHODS = ['GET', 'PUT', 'POST', 'PATCH', 'DELETE'];
 const BODY_MAX = 256 * 1024;
 
@@ -82,7 +85,7 @@ const fileLetter = (frameId: string): Promise<string> => letterIn(system.link, f
 
 it('is a document of OpenAPI 3.1 with an operation for each of the contract', () => {
   expect(api.document.openapi).toBe('3.1.0');
-  expect(api.operations).toHaveLength(21);
+  expect(api.operations).toHaveLength(22);
 });
 
 /** Without what says the same as its absence. */
@@ -542,6 +545,68 @@ it('shows, replays and purges dead letters as they were read', async () => {
   for (const id of [first, second])
     expect((await ask('DELETE', LETTER, { url: named(LETTER, id) })).status).toBe(204);
   expect((await ask('GET', LETTER, { url: named(LETTER, first) })).status).toBe(404);
+});
+
+it('shows what is accepted and refused, a line each', async () => {
+  const { id, key } = (await create()) as Json & { key: string };
+  const { parameters, responses } = api.document.paths[TAIL]?.get ?? { responses: {} };
+  const { schema: types } = parameters?.find(({ name }) => name === 'type') ?? {};
+  expect(types).toEqual({ enum: [...SEEN_TYPES] });
+  const schema = responses['200']?.content?.['application/x-ndjson']?.schema ?? {};
+  expect(matches(schema, {})).toBe(false);
+  await system.registryKnown();
+  const headers = { Authorization: `Bearer ${TOKEN}` };
+  /** Reads until there is a line, while this is sent. */
+  const firstLine = async (query: string, sent: { key: string }): Promise<Json> => {
+    const { body } = await fetch(`${system.adminUrl}${TAIL}?${query}`, { headers });
+    let text = '';
+    const reading = (async () => {
+      for await (const part of (body as ReadableStream<Uint8Array>).pipeThrough(new TextDecoderStream())) {
+        text += part;
+        if (text.trim() !== '') return;
+      }
+    })();
+    await until(async () => {
+      await system.send({ ...sent, id } as Project, errorEvent(eventId()));
+      return text.trim() !== '';
+    });
+    await reading;
+    const lines = text
+      .split('\n')
+      .filter((line) => line !== '')
+      .map((line) => JSON.parse(line) as Json);
+    expect(lines.filter((line) => !matches(schema, line))).toEqual([]);
+    return lines[0] as Json;
+  };
+  expect(await firstLine(`project=${id}&type=event`, { key })).toMatchObject({
+    project_id: id,
+    type: 'event',
+  });
+  expect(await firstLine(`project=${id}&refused=true`, { key: 'none' })).toMatchObject({
+    project_id: id,
+    outcome: 'forbidden_key',
+  });
+  expect((await ask('GET', TAIL, { url: `${TAIL}?type=event&refused=true` })).status).toBe(400);
+  const head = await fetch(`${system.adminUrl}${TAIL}`, { method: 'HEAD', headers });
+  expect([head.status, await head.text()]).toEqual([200, '']);
+});
+
+it('serves eight readers of lines, and one more when one has left', async () => {
+  const headers = { Authorization: `Bearer ${TOKEN}` };
+  const open = (): Promise<Response> => fetch(`${system.adminUrl}${TAIL}`, { headers });
+  const readers: Response[] = [];
+  await until(async () => {
+    const reader = await open();
+    if (reader.status === 200) readers.push(reader);
+    return reader.status !== 200;
+  });
+  expect(readers).toHaveLength(8);
+  const refused = await ask('GET', TAIL);
+  expect([refused.status, json(refused).title]).toEqual([429, 'Too many at once']);
+  await readers[0]?.body?.cancel();
+  await until(async () => (await ask('GET', TAIL)).status === 200);
+  for (const { body } of readers.slice(1)) await body?.cancel();
+  await until(async () => (await ask('GET', TAIL)).status === 200);
 });
 
 it('says that a change was made which the audit does not have, and makes none without its stream', async () => {

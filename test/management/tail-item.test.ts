@@ -1,7 +1,8 @@
 import { describe, expect, it } from 'vitest';
-import { type SeenItem, seenItems, seenJson, seenText } from '../../src/commands/tail-item.ts';
+import { seenText } from '../../src/commands/tail.ts';
 import type { ItemType } from '../../src/lib/item-types.ts';
-import type { EnvelopeEntry } from '../../src/stream/frame.ts';
+import { type SeenItem, sightingsOf } from '../../src/management/tail-item.ts';
+import type { Entry, EnvelopeEntry } from '../../src/stream/frame.ts';
 import { ENCODINGS, encoded, otlpItem, SPAN, tracesOf } from '../processor/decode/otlp/requests.ts';
 
 const EVENT_ID = '0123456789abcdef0123456789abcdef';
@@ -25,6 +26,9 @@ const envelope = (
     },
   ],
 });
+const seenItems = (entry: Entry): SeenItem[] =>
+  sightingsOf(entry, {}).flatMap((sighting) => sighting() as SeenItem[]);
+const seenJson = (item: SeenItem): string => JSON.stringify(item);
 const textOf = (type: ItemType, payload: unknown): string => {
   const [item] = seenItems(envelope(type, JSON.stringify(payload)));
   return item ? seenText(item) : '';
@@ -80,6 +84,7 @@ describe('an item as tail shows it', () => {
       type: 'heartbeat',
       token: 'abc',
       received_at: '1970-01-01T00:00:00.000Z',
+      payload_bytes: 11,
       body: 'done in 5 s',
     });
   });
@@ -90,9 +95,10 @@ describe('an item as tail shows it', () => {
       return JSON.parse(item ? seenJson(item) : '');
     };
     const fields = { type: 'heartbeat', token: 'abc', received_at: '1970-01-01T00:00:00.000Z' };
-    expect(fieldsOf(Buffer.from([0xff, 0x01]))).toEqual({ ...fields, body_base64: '/wE=' });
-    expect(fieldsOf(Buffer.alloc(0))).toEqual(fields);
-    expect(fieldsOf()).toEqual(fields);
+    const bytes = { payload_bytes: 2, body_base64: '/wE=' };
+    expect(fieldsOf(Buffer.from([0xff, 0x01]))).toEqual({ ...fields, ...bytes });
+    expect(fieldsOf(Buffer.alloc(0))).toEqual({ ...fields, payload_bytes: 0 });
+    expect(fieldsOf()).toEqual({ ...fields, payload_bytes: 0 });
   });
 });
 

@@ -1,0 +1,87 @@
+/**
+ * `GET /v1/tail`: accepted items or refusals as they come, a JSON object a line, until the reader
+ * leaves. What a slow reader misses is counted, not kept.
+ */
+import { Readable } from 'node:stream';
+import { z } from 'zod';
+import { type Clock, systemClock } from '../../lib/clock.ts';
+import { InvalidError } from '../failure.ts';
+import { SEEN_TYPES } from '../operations.ts';
+import type { Sighting } from '../tail-item.ts';
+import { operation } from './operation.ts';
+
+/** Bytes that wait for a reader, before one more line. A line has at most about a megabyte. */
+const WAITING_BYTES_MAX = 1024 * 1024;
+/**
+ * Lines in a second. The API shares its process with health probes, which must not wait while a
+ * flood of items is parsed.
+ */
+const LINES_PER_SEC = 1_000;
+/** Pause between two empty lines, which show proxies and the reader that the server is alive. */
+const SIGN_OF_LIFE_MS = 10_000;
+
+export class TailLines extends Readable {
+  readonly #clock: Clock;
+  readonly #alive: NodeJS.Timeout;
+  /** Lines of the second that began at `since`, monotonic ms. */
+  #second = { since: Number.NEGATIVE_INFINITY, lines: 0 };
+  #missed = 0;
+
+  constructor(clock: Clock = systemClock) {
+    super({ read: () => undefined, highWaterMark: WAITING_BYTES_MAX });
+    this.#clock = clock;
+    this.#alive = setInterval(() => this.#sign(), SIGN_OF_LIFE_MS).unref();
+    this.#sign(); // the head of the answer goes out with it
+  }
+
+  /** Adds what was seen, or counts it where there is no room. */
+  readonly show = (sighting: Sighting): void => {
+    if (this.destroyed) return;
+    if (!this.#hasRoom()) {
+      this.#missed++;
+      return;
+    }
+    for (const seen of sighting()) {
+      const missed = (seen.missed ?? 0) + this.#missed;
+      this.#missed = 0;
+      this.#second.lines++;
+      this.push(`${JSON.stringify({ ...seen, ...(missed > 0 && { missed }) })}\n`);
+    }
+  };
+
+  #hasRoom(): boolean {
+    const now = this.#clock.monotonic();
+    if (now - this.#second.since >= 1_000) this.#second = { since: now, lines: 0 };
+    return this.#second.lines < LINES_PER_SEC && this.readableLength < WAITING_BYTES_MAX;
+  }
+
+  #sign(): void {
+    if (this.readableLength === 0) this.push('\n');
+  }
+
+  override _destroy(error: Error | null, done: (error?: Error | null) => void): void {
+    clearInterval(this.#alive);
+    done(error);
+  }
+}
+
+const wanted = z.strictObject({
+  project: z.string().min(1).optional(),
+  type: z.enum(SEEN_TYPES).optional(),
+  refused: z
+    .enum(['true', 'false'])
+    .default('false')
+    .transform((text) => text === 'true'),
+});
+
+export const tail = operation({ query: wanted }, async ({ operations, query }) => {
+  if (query.refused && query.type !== undefined)
+    throw new InvalidError([{ field: 'type', detail: 'refused requests have none' }]);
+  const lines = new TailLines();
+  const { stop } = await operations.tail(query, lines.show).catch((error: unknown) => {
+    lines.destroy();
+    throw error;
+  });
+  lines.once('close', stop);
+  return { lines };
+});
