@@ -7,18 +7,20 @@ import { resolve } from 'node:path';
 import { type Command, InvalidArgumentError } from 'commander';
 import { z } from 'zod';
 import { type Config, isSet, loadConfig, type SinkSetting } from '../config.ts';
-import type { RedisAccess } from '../ingest/limit/redis-client.ts';
 import { isSentinelUrl } from '../ingest/limit/redis-sentinel.ts';
 import { createLog, type Log } from '../lib/log.ts';
+import { STREAM_BYTES_DEV } from '../limits.ts';
 import { firstToken } from '../management/api/tokens.ts';
 import { ApiOperations } from '../management/api-client.ts';
 import { Connections } from '../management/connections.ts';
 import { DirectOperations } from '../management/direct.ts';
+import type { Check } from '../management/doctor/check.ts';
 import { NOT_SET_UP } from '../management/failure.ts';
 import type { Operations } from '../management/operations.ts';
 import { operatorName } from '../projects/audit-log.ts';
 import { isMissingBucket } from '../projects/bucket.ts';
 import type { NatsRole } from '../stream/nats.ts';
+import type { TopologyOptions } from '../stream/topology.ts';
 
 /**
  * Error of a command that could not do its task. Its message is one sentence, shown without a
@@ -134,6 +136,14 @@ export class Session {
     });
   }
 
+  /** The streams and buckets that the settings ask for. */
+  get topology(): TopologyOptions {
+    const { streamReplicas: replicas, streamShards: shards, streamMaxBytes } = this.config;
+    // The streams of a `sluice dev` are meant to be small, so setup must not enlarge them.
+    const isSmall = this.dev && !isSet('SLUICE_STREAM_MAX_BYTES');
+    return { replicas, shards, maxBytes: isSmall ? STREAM_BYTES_DEV : streamMaxBytes };
+  }
+
   /** The source of the settings, in words. */
   get origin(): string {
     if (!this.dev) return 'the environment says';
@@ -146,12 +156,6 @@ export class Session {
    */
   remarkOnUrls({ api }: ApiFlags): string | undefined {
     return this.isUrlGuessed && api === undefined ? GUESSED : undefined;
-  }
-
-  /** Makes the parameters for a connection to these Redis servers. */
-  redisAccess<Urls extends readonly string[]>(urls: Urls): RedisAccess & { urls: Urls } {
-    const { redisPasswordFile: passwordFile, tlsCaFile: caFile } = this.config;
-    return { urls, passwordFile, caFile, log: this.log };
   }
 
   close(): Promise<void> {
@@ -190,7 +194,10 @@ export const withOperations = <T>(
         session,
       );
     const { heartbeatPath, streamShards: shards } = config;
-    const parts = { connections, publicUrl, heartbeatPath, shards, log };
+    // The checks of doctor take a while to load, and no other command needs them.
+    const examine = async (): Promise<Check[]> =>
+      (await import('../management/doctor/examine.ts')).examine(session);
+    const parts = { connections, publicUrl, heartbeatPath, shards, examine, log };
     return work(new DirectOperations(parts, operatorName()), session);
   });
 

@@ -1,28 +1,16 @@
 import { Command } from 'commander';
-import { isSet } from '../config.ts';
-import { STREAM_BYTES_DEV } from '../limits.ts';
 import { CLUSTER_RISK_FIX, clusterRisk } from '../stream/setup/cluster-risk.ts';
 import { balanceLeaders } from '../stream/setup/leaders.ts';
 import { setupTopology } from '../stream/setup/setup.ts';
-import { type TopologyOptions, wantedStreams } from '../stream/topology.ts';
+import { wantedStreams } from '../stream/topology.ts';
 import { printJson, printLine } from './print.ts';
-import { type Session, withSession } from './session.ts';
-
-/** Returns the streams and buckets that these settings ask for. */
-export function topologyOf({ config, dev }: Session): TopologyOptions {
-  return {
-    replicas: config.streamReplicas,
-    shards: config.streamShards,
-    // The streams of a `sluice dev` are meant to be small, so setup must not enlarge them.
-    maxBytes: dev && !isSet('SLUICE_STREAM_MAX_BYTES') ? STREAM_BYTES_DEV : config.streamMaxBytes,
-  };
-}
+import { withSession } from './session.ts';
 
 async function run(flags: { json?: boolean; emptyBuckets?: boolean; balance?: boolean }): Promise<void> {
-  await withSession(async (session) => {
-    const link = await session.connections.nats();
-    const changes = await setupTopology(link, topologyOf(session), flags);
-    if (flags.balance) changes.push(...(await balanceLeaders(link, wantedStreams(topologyOf(session)))));
+  await withSession(async ({ connections, topology }) => {
+    const link = await connections.nats();
+    const changes = await setupTopology(link, topology, flags);
+    if (flags.balance) changes.push(...(await balanceLeaders(link, wantedStreams(topology))));
     const { info } = link.connection;
     const risk = info && clusterRisk(info);
     if (risk) process.stderr.write(`sluice: warning: ${risk}. ${CLUSTER_RISK_FIX}\n`);

@@ -3,7 +3,7 @@
  * port.
  */
 
-import type { Config } from '../config.ts';
+import { type Config, isSet } from '../config.ts';
 import { systemClock } from '../lib/clock.ts';
 import { credsExpiry } from '../lib/files/setting-files.ts';
 import type { Log } from '../lib/log.ts';
@@ -22,6 +22,7 @@ import { managementApi } from '../management/api/api.ts';
 import { startAdminServer } from '../management/api/server.ts';
 import { AdminTokens } from '../management/api/tokens.ts';
 import { Connections } from '../management/connections.ts';
+import { type Examined, examine } from '../management/doctor/examine.ts';
 import { StreamWatch } from '../stream/stream-watch.ts';
 import { BUCKETS, streamNamesOf } from '../stream/topology.ts';
 import { VERSION } from '../version.ts';
@@ -64,6 +65,20 @@ class ServerFigures {
   stop(): void {
     this.#certificates.stop();
   }
+}
+
+/** Returns the deployment that the API's doctor examines, as this ingest's settings describe it. */
+function examinedOf(config: Config): Omit<Examined, 'connections' | 'log'> {
+  const { redisUrls, publicUrl, env, streamReplicas: replicas, streamShards: shards } = config;
+  return {
+    config,
+    origin: 'the environment of this ingest says',
+    redisUrls,
+    topology: { replicas, shards, maxBytes: config.streamMaxBytes },
+    publicUrl,
+    // In development this machine is where clients are.
+    isUrlGuessed: env === 'production' && !isSet('SLUICE_PUBLIC_URL'),
+  };
 }
 
 type RunningIngest = {
@@ -155,7 +170,15 @@ export async function runIngest(
   const servers = new ServerFigures(config, connections);
   const readiness = (): Readiness => combine(pool, stopping);
   const { publicUrl, heartbeatPath, streamShards: shards } = config;
-  const management = { connections, publicUrl, heartbeatPath, shards, log };
+  const examined = { ...examinedOf(config), connections, log };
+  const management = {
+    connections,
+    publicUrl,
+    heartbeatPath,
+    shards,
+    examine: () => examine(examined),
+    log,
+  };
   const admin = await startAdminServer({
     host: config.adminHost,
     names: config.adminNames,

@@ -2,6 +2,7 @@
 import type { RecordedChange } from '../projects/audit-change.ts';
 import type { FiledDeadLetter, LetterPage, SequencePage } from './dead-letters/box.ts';
 import type { Replayed } from './dead-letters/replay.ts';
+import type { Finding } from './doctor/check.ts';
 import { type FieldProblem, InvalidError } from './failure.ts';
 import { type FailureKind, OperationError, reasonOf } from './operation-error.ts';
 import type {
@@ -218,7 +219,11 @@ export class ApiOperations implements Operations {
     });
   }
 
-  // ---- Tail ----
+  // ---- Tail and doctor ----
+
+  async examine(): Promise<Finding[]> {
+    return ((await this.#ask('GET', '/doctor')).json as { checks: Finding[] }).checks;
+  }
 
   async tail(wanted: TailWanted, show: (sighting: Sighting) => void): Promise<Tail> {
     const stopping = new AbortController();

@@ -27,6 +27,7 @@ import {
 } from './dead-letters/box.ts';
 import { Replay, type Replayed } from './dead-letters/replay.ts';
 import { deleteProject, LeftoverDeleted } from './delete-project.ts';
+import { type Check, type Finding, findingOf } from './doctor/check.ts';
 import { OperationError } from './operation-error.ts';
 import type {
   DeadLetterDetail,
@@ -69,6 +70,8 @@ export type ManagementParts = {
   publicUrl: string;
   heartbeatPath: string;
   shards: number;
+  /** Checks the deployment, for doctor. */
+  examine(): Promise<readonly Check[]>;
   log: Log;
 };
 
@@ -288,7 +291,11 @@ export class DirectOperations implements Operations {
     await (await this.#box()).purge(letter);
   }
 
-  // ---- Tail ----
+  // ---- Tail and doctor ----
+
+  async examine(): Promise<Finding[]> {
+    return (await this.#parts.examine()).map(findingOf);
+  }
 
   async tail(wanted: TailWanted, show: (sighting: Sighting) => void): Promise<Tail> {
     // The decoders of OTLP take a while to load, and no other operation needs them.

@@ -7,6 +7,7 @@ import { ITEM_TYPES } from '../lib/item-types.ts';
 import type { RecordedChange } from '../projects/audit-change.ts';
 import type { FiledDeadLetter, LetterPage, SequencePage } from './dead-letters/box.ts';
 import type { Replayed } from './dead-letters/replay.ts';
+import type { Finding } from './doctor/check.ts';
 import type {
   KeyChanges,
   KeyJson,
@@ -109,6 +110,8 @@ export interface Operations {
   replayDeadLetter(letter: FiledDeadLetter, waitMs?: number): Promise<Replayed>;
   /** Removes the dead letter that was read. A newer dead letter with the same id stays. */
   purgeDeadLetter(letter: FiledDeadLetter): Promise<void>;
+  /** Checks the deployment: settings, machine, Redis and NATS. */
+  examine(): Promise<Finding[]>;
   /** Shows what is accepted or refused from now on. Resolves once it looks on. */
   tail(wanted: TailWanted, show: (sighting: Sighting) => void): Promise<Tail>;
 }

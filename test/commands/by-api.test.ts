@@ -164,6 +164,40 @@ it('purges dead letters that another command has purged meanwhile, and leaves wh
   expect(await api.listDeadLetters()).toMatchObject([{ id: letter.id }]);
 });
 
+type Examined = { ok: boolean; checks: { state: string; what: string; found: string; fix?: string }[] };
+
+it('doctor examines the deployment from where ingest runs, and looks at no sink', async () => {
+  const whats = ({ checks }: Examined): string[] =>
+    checks
+      .map(({ what }) => what.replace(/^(spool folder) .*/, '$1'))
+      .filter((what) => what !== 'settings of ingest');
+  const there = await json<Examined>('doctor');
+  const { out } = await direct(['doctor', '--json']);
+  expect(new Set(whats(there))).toEqual(new Set(whats(JSON.parse(out) as Examined)));
+  expect(there.checks).toContainEqual({
+    state: 'ok',
+    what: 'settings',
+    found: 'as the environment of this ingest says',
+  });
+  expect(there.checks).toContainEqual(expect.objectContaining({ state: 'warn', what: 'SLUICE_PUBLIC_URL' }));
+  const ran = await byApi(['doctor'], { SLUICE_SINK: 'postgres://nobody@127.0.0.1:1/none' });
+  expect(ran.out).not.toContain('postgres');
+  expect(ran.out).toMatch(/^ok +stream SLUICE_EVENTS /m);
+});
+
+it('doctor fails where the API cannot be asked, and says what to do', async () => {
+  const away = await runCommand(['doctor', '--json', '--api', 'http://127.0.0.1:1'], NOWHERE);
+  expect(away).toMatchObject({ status: 1, err: '' });
+  expect(JSON.parse(away.out)).toMatchObject({
+    ok: false,
+    checks: [
+      { state: 'fail', what: 'management API http://127.0.0.1:1', fix: expect.stringContaining('Start') },
+    ],
+  });
+  const refused = await byApi(['doctor'], { SLUICE_ADMIN_TOKEN: 'wrong-but-long-enough' });
+  expect(refused).toMatchObject({ status: 1, out: expect.stringContaining('Set SLUICE_ADMIN_TOKEN') });
+});
+
 it('says what is wrong with the token, the address and the request', async () => {
   const refused = await byApi(['project', 'list'], { SLUICE_ADMIN_TOKEN: 'wrong-but-long-enough' });
   expect(refused).toMatchObject({ status: 1, out: '' });

@@ -264,6 +264,20 @@ describe('each role does its work, and the server denies it nothing', () => {
       body: JSON.stringify({ plan: 'Free' }),
     });
     expect(made.status, await made.text()).toBe(201);
+    const ask = (what: string): Promise<Response> =>
+      fetch(`http://127.0.0.1:${adminPort}/v1/${what}`, { headers: { authorization: `Bearer ${token}` } });
+    const reader = (await ask('tail')).body?.getReader();
+    let shown = '';
+    void (async () => {
+      for (let read = await reader?.read(); read?.value; read = await reader?.read())
+        shown += Buffer.from(read.value).toString();
+    })();
+    await until(async () => (await sends()) && shown.includes('"type":"event"'));
+    await reader?.cancel();
+    const { checks } = (await (await ask('doctor')).json()) as { checks: { state: string; what: string }[] };
+    const ofNats = checks.filter(({ what }) => /^(NATS|JetStream|stream|consumer|bucket)/.test(what));
+    expect(ofNats.length).toBeGreaterThan(15);
+    expect(ofNats.filter(({ state }) => state === 'fail')).toEqual([]);
     expect(denied()).toEqual([]);
   });
 });

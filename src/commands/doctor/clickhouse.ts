@@ -1,10 +1,10 @@
 /** Checks of `sluice doctor` for the clickhouse sink (docs/sinks.md). */
 
 import { withoutPassword } from '../../management/connections.ts';
+import { asking, type Check } from '../../management/doctor/check.ts';
+import { clock, milliseconds } from '../../management/doctor/checks.ts';
 import { inspectClickHouse } from '../../sink/clickhouse/inspect.ts';
 import { VERSION_WANTED } from '../../sink/clickhouse/migrate.ts';
-import { asking, type Check } from './check.ts';
-import { clock, milliseconds } from './checks.ts';
 
 const ROUND_TRIP_WARN_MS = 50;
 const FREE_SHARE_WARN = 0.1;

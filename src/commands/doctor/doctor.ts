@@ -1,39 +1,19 @@
 import { Command } from 'commander';
 import { ConfigError, loadConfig, type SinkSetting } from '../../config.ts';
-import { BUCKETS, wantedStreams } from '../../stream/topology.ts';
+import { type Check, type Finding, findingOf } from '../../management/doctor/check.ts';
+import { ndjson } from '../../management/doctor/checks.ts';
+import { OperationError, reasonOf } from '../../management/operation-error.ts';
 import { ingestProblems } from '../ingest-settings.ts';
 import { printJson, printLine, table } from '../print.ts';
-import { Session } from '../session.ts';
-import { topologyOf } from '../setup.ts';
-import { type Check, findingOf } from './check.ts';
-import * as checks from './checks.ts';
+import { type ApiFlags, withApi, withOperations } from '../session.ts';
 import { clickhouse } from './clickhouse.ts';
 import { postgres } from './postgres.ts';
 import { s3 } from './s3.ts';
 
-/** Checks NATS. The streams are asked about one after the other, because there may be hundreds. */
-async function natsChecks(session: Session): Promise<Check[]> {
-  const link = await session.connections.nats().catch(() => undefined);
-  const server = await checks.nats(() => session.connections.nats());
-  if (!link) return server;
-  const jetStream = await checks.jetStream(link);
-  if (jetStream.some(({ fail }) => fail)) return [...server, ...jetStream];
-  const topology = topologyOf(session);
-  const found = [server, jetStream, await checks.natsClock(link)];
-  for (const wanted of wantedStreams(topology)) {
-    found.push(await checks.stream(link, wanted));
-    if (wanted.consumer) found.push(await checks.consumer(link, wanted));
-  }
-  found.push(await checks.leaders(link, wantedStreams(topology)));
-  found.push(await checks.droppedLetters(link));
-  for (const name of BUCKETS) found.push(await checks.bucket(link, name, topology.replicas));
-  return found.flat();
-}
-
 function sinkChecks(sink: SinkSetting): Promise<Check[]> {
   switch (sink.kind) {
     case 'ndjson':
-      return checks.ndjson(sink.dir);
+      return ndjson(sink.dir);
     case 's3':
       return s3(sink);
     case 'clickhouse':
@@ -58,42 +38,39 @@ function ingestSettings(): Check[] {
   }
 }
 
-async function examine(): Promise<Check[]> {
-  let session: Session;
+/**
+ * Examines the deployment of the settings, sinks included, or with `--api` that of an ingest. The
+ * sinks are the processor's, which ingest does not know.
+ */
+async function examine(flags: ApiFlags): Promise<Finding[]> {
   try {
-    session = new Session();
+    return await withOperations(flags, async (operations, { sinks }) => {
+      if (flags.api !== undefined) return operations.examine();
+      const [found, ...ofSinks] = await Promise.all([operations.examine(), ...sinks.map(sinkChecks)]);
+      return [...found, ...[...ingestSettings(), ...ofSinks.flat()].map(findingOf)];
+    });
   } catch (error) {
-    if (!(error instanceof ConfigError)) throw error;
-    return error.message
-      .split('\n')
-      .map((found) => ({ what: 'settings', found, fail: true, fix: 'Correct or unset the variable.' }));
-  }
-  try {
-    const { config, redisUrls, sinks } = session;
-    const clustered = redisUrls.length > 1;
-    const publicUrl: Check = {
-      what: 'SLUICE_PUBLIC_URL',
-      found: session.publicUrl,
-      warn: session.isUrlGuessed && `not set: DSNs name ${session.publicUrl}, which is a guess`,
-      fix: 'Set it to the address that clients reach, such as https://ingest.example.com.',
-    };
-    const found = await Promise.all([
-      [{ what: 'settings', found: `as ${session.origin}` }, ...ingestSettings(), publicUrl],
-      checks.machine(config),
-      checks.spool(config),
-      ...redisUrls.map((url) => checks.redis(session.redisAccess([url]), { clustered })),
-      natsChecks(session),
-      ...sinks.map(sinkChecks),
-    ]);
-    return found.flat();
-  } finally {
-    await session.close();
+    return unexamined(error, flags).map(findingOf);
   }
 }
 
+/**
+ * Makes the checks of an examination that could not begin.
+ * @throws any other error
+ */
+function unexamined(error: unknown, { api }: ApiFlags): Check[] {
+  if (error instanceof ConfigError)
+    return error.message
+      .split('\n')
+      .map((found) => ({ what: 'settings', found, fail: true, fix: 'Correct or unset the variable.' }));
+  if (api === undefined || !(error instanceof OperationError)) throw error;
+  const fix = 'Start ingest, or correct the URL or SLUICE_ADMIN_TOKEN.';
+  return [{ what: `management API ${api}`, found: reasonOf(error), fail: true, fix }];
+}
+
 /** Prints the findings. The exit status is 1 when a check failed; warnings do not change it. */
-async function run(flags: { json?: boolean }): Promise<void> {
-  const findings = (await examine()).map(findingOf);
+async function run(flags: ApiFlags & { json?: boolean }): Promise<void> {
+  const findings = await examine(flags);
   const failed = findings.filter(({ state }) => state === 'fail').length;
   const warned = findings.filter(({ state }) => state === 'warn').length;
   if (flags.json) printJson({ ok: failed === 0, checks: findings });
@@ -110,9 +87,12 @@ async function run(flags: { json?: boolean }): Promise<void> {
   if (failed > 0) process.exitCode = 1;
 }
 
-export function doctorCommand(): Command {
-  return new Command('doctor')
-    .description('check settings, this machine, Redis, NATS and the sinks, and say how to fix what is wrong')
-    .option('--json', 'print JSON')
-    .action(run);
-}
+export const doctorCommand = (): Command =>
+  withApi(
+    new Command('doctor')
+      .description(
+        'check settings, this machine, Redis, NATS and the sinks, and say how to fix what is wrong; with --api those of an ingest, but the sinks',
+      )
+      .option('--json', 'print JSON')
+      .action(run),
+  );

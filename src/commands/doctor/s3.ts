@@ -1,9 +1,9 @@
 /** Checks of `sluice doctor` for the s3 sink (docs/sinks.md). */
 import { withoutPassword } from '../../management/connections.ts';
+import { asking, type Check } from '../../management/doctor/check.ts';
+import { clock, milliseconds } from '../../management/doctor/checks.ts';
 import { parseAddress, type S3Setting } from '../../sink/s3/address.ts';
 import { Bucket } from '../../sink/s3/bucket.ts';
-import { asking, type Check } from './check.ts';
-import { clock, milliseconds } from './checks.ts';
 
 const ROUND_TRIP_WARN_MS = 500;
 

@@ -17,7 +17,7 @@ import {
   rotateKey,
   usage,
 } from './projects.ts';
-import { tail } from './tail.ts';
+import { doctor, tail } from './watch.ts';
 
 export type Route = { path: string; methods: Readonly<Record<string, Operation>> };
 
@@ -44,6 +44,7 @@ const ROUTES: readonly Route[] = [
   { path: '/v1/dead-letters/{id}', methods: { GET: deadLetter, DELETE: purgeLetter } },
   { path: '/v1/dead-letters/{id}/replay', methods: { POST: replayLetter } },
   { path: '/v1/tail', methods: { GET: tail } },
+  { path: '/v1/doctor', methods: { GET: doctor } },
 ];
 
 const compiled = ROUTES.map((route) => {

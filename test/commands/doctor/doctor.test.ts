@@ -1,8 +1,8 @@
 import zlib from 'node:zlib';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { type Finding, findingOf } from '../../../src/commands/doctor/check.ts';
-import { clock } from '../../../src/commands/doctor/checks.ts';
+import { type Finding, findingOf } from '../../../src/management/doctor/check.ts';
+import { clock } from '../../../src/management/doctor/checks.ts';
 import { addDropped } from '../../../src/processor/dead-letters/dropped.ts';
 import { link as connect } from '../../projects/broker.ts';
 import { natsServer, redisServer, type TestServer } from '../../support/servers.ts';

@@ -1,6 +1,6 @@
 /** What setup and doctor say of a cluster of the server that the tests run with. */
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import type { Finding } from '../../../src/commands/doctor/check.ts';
+import type { Finding } from '../../../src/management/doctor/check.ts';
 import { clusterRisk } from '../../../src/stream/setup/cluster-risk.ts';
 import { eventually } from '../../processor/harness.ts';
 import { link as connect } from '../../projects/broker.ts';

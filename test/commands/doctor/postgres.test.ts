@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { type Finding, findingOf } from '../../../src/commands/doctor/check.ts';
 import { postgres } from '../../../src/commands/doctor/postgres.ts';
 import { createLog } from '../../../src/lib/log.ts';
+import { type Finding, findingOf } from '../../../src/management/doctor/check.ts';
 import { PostgresSink } from '../../../src/sink/postgres/postgres.ts';
 import { SCHEMA_VERSION } from '../../../src/sink/postgres/schema.ts';
 import { TestPostgres } from '../../support/postgres.ts';

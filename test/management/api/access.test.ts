@@ -60,7 +60,14 @@ async function open({
   file: of,
   isIngest = true,
 }: Port): Promise<number> {
-  const management = { connections, publicUrl: 'http://x', heartbeatPath: '/heartbeat', shards: 1, log };
+  const management = {
+    connections,
+    publicUrl: 'http://x',
+    heartbeatPath: '/heartbeat',
+    shards: 1,
+    examine: async () => [],
+    log,
+  };
   const pages = {
     ready: () => ({ ready: true, body: '{}' }),
     metrics: async () => 'sluice_workers 1\n',

@@ -36,7 +36,14 @@ beforeAll(async () => {
     tokens: new AdminTokens({ entries: [], file: undefined, log }),
     log,
     api: managementApi(
-      { connections, publicUrl: 'http://x', heartbeatPath: '/heartbeat', shards: 1, log },
+      {
+        connections,
+        publicUrl: 'http://x',
+        heartbeatPath: '/heartbeat',
+        shards: 1,
+        examine: async () => [],
+        log,
+      },
       log,
     ),
   }));

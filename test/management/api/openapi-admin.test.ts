@@ -85,7 +85,7 @@ const fileLetter = (frameId: string): Promise<string> => letterIn(system.link, f
 
 it('is a document of OpenAPI 3.1 with an operation for each of the contract', () => {
   expect(api.document.openapi).toBe('3.1.0');
-  expect(api.operations).toHaveLength(22);
+  expect(api.operations).toHaveLength(23);
 });
 
 /** Without what says the same as its absence. */
@@ -633,8 +633,12 @@ it('answers 503 while NATS is away, and serves again when it is back', async () 
   for (const { path, method, operation } of api.operations) {
     const body =
       method === 'GET' ? undefined : { ...(bodyOf(operation)?.required !== undefined && { plan: 'Pro' }) };
-    expect((await ask(method, path, { url: named(path, id), body })).status, `${method} ${path}`).toBe(503);
+    const { status } = await ask(method, path, { url: named(path, id), body });
+    expect(status, `${method} ${path}`).toBe(operation.responses['503'] ? 503 : 200);
   }
+  const examined = json(await ask('GET', '/v1/doctor')) as unknown as { ok: boolean; checks: object[] };
+  expect(examined.ok).toBe(false);
+  expect(examined.checks).toContainEqual(expect.objectContaining({ what: 'NATS', state: 'fail' }));
   await system.restartNats();
   await until(async () => (await send('GET', urlOf(id), {})).status === 200);
 });

@@ -471,7 +471,14 @@ it('asks for the token of the API where the figures need none, and shows a viewe
   });
   const urls = { redisUrls: [system.redis.url], natsUrls: [system.nats.url], natsCredsFile: undefined };
   const connections = new Connections({ ...urls, name: 'test', log });
-  const management = { connections, publicUrl: system.url, heartbeatPath: '/heartbeat', shards: 1, log };
+  const management = {
+    connections,
+    publicUrl: system.url,
+    heartbeatPath: '/heartbeat',
+    shards: 1,
+    examine: async () => [],
+    log,
+  };
   const host = '127.0.0.1';
   const { server } = await startAdminServer({
     host,

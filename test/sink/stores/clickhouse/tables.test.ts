@@ -1,8 +1,8 @@
 import { readFileSync } from 'node:fs';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { type Finding, findingOf } from '../../../../src/commands/doctor/check.ts';
 import { clickhouse } from '../../../../src/commands/doctor/clickhouse.ts';
 import type { ItemType } from '../../../../src/lib/item-types.ts';
+import { type Finding, findingOf } from '../../../../src/management/doctor/check.ts';
 import { runProcessor } from '../../../../src/processor/processor.ts';
 import { ClickHouseSink } from '../../../../src/sink/clickhouse/clickhouse.ts';
 import { SCHEMA_VERSION } from '../../../../src/sink/clickhouse/schema.ts';

@@ -1,10 +1,10 @@
 import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { findingOf } from '../../../../src/commands/doctor/check.ts';
 import { s3 } from '../../../../src/commands/doctor/s3.ts';
 import { loadConfig } from '../../../../src/config.ts';
 import { systemClock as clock } from '../../../../src/lib/clock.ts';
+import { findingOf } from '../../../../src/management/doctor/check.ts';
 import { resendKey } from '../../../../src/sink/item-key.ts';
 import type { S3Setting } from '../../../../src/sink/s3/address.ts';
 import { unpacked } from '../../../../src/sink/s3/archive.ts';

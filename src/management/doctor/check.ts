@@ -1,5 +1,5 @@
 /** The type of a row in doctor's table (checks.ts), and the finding that is made of it. */
-import { reasonOf } from '../../management/operation-error.ts';
+import { reasonOf } from '../operation-error.ts';
 
 /** One finding of `sluice doctor`. */
 export type Finding = {

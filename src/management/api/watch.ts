@@ -1,5 +1,5 @@
 /**
- * `GET /v1/tail`: accepted items or refusals as they come, a JSON object a line, until the reader
+ * `GET /v1/doctor`: the state of the deployment. `GET /v1/tail`: accepted items or refusals as they come, a JSON object a line, until the reader
  * leaves. What a slow reader misses is counted, not kept.
  */
 import { Readable } from 'node:stream';
@@ -9,6 +9,7 @@ import { InvalidError } from '../failure.ts';
 import { SEEN_TYPES } from '../operations.ts';
 import type { Sighting } from '../tail-item.ts';
 import { operation } from './operation.ts';
+import { noQuery } from './page.ts';
 
 /** Bytes that wait for a reader, before one more line. A line has at most about a megabyte. */
 const WAITING_BYTES_MAX = 1024 * 1024;
@@ -84,4 +85,9 @@ export const tail = operation({ query: wanted }, async ({ operations, query }) =
   });
   lines.once('close', stop);
   return { lines };
+});
+
+export const doctor = operation({ query: noQuery }, async ({ operations }) => {
+  const checks = await operations.examine();
+  return { json: { ok: !checks.some(({ state }) => state === 'fail'), checks } };
 });

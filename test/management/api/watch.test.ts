@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { TailLines } from '../../../src/management/api/tail.ts';
+import { TailLines } from '../../../src/management/api/watch.ts';
 import type { Seen } from '../../../src/management/tail-item.ts';
 
 let now = 0;

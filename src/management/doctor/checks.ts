@@ -9,7 +9,6 @@ import type { Config } from '../../config.ts';
 import { HAS_ZSTD } from '../../ingest/envelope/inflate/inflate.ts';
 import { nativeProblem, thisProgram } from '../../ingest/native.ts';
 import { FRAME_BYTES_MAX, REDIS_REPLY_MS_MAX, REQUESTS_IN_FLIGHT_MAX } from '../../limits.ts';
-import { withoutPassword } from '../../management/connections.ts';
 import { readDropped } from '../../processor/dead-letters/dropped.ts';
 import type { NatsLink } from '../../stream/nats.ts';
 import { CLUSTER_RISK_FIX, clusterRisk } from '../../stream/setup/cluster-risk.ts';
@@ -18,6 +17,7 @@ import { isLopsided } from '../../stream/setup/leaders.ts';
 import type { WantedStream } from '../../stream/setup/setup-run.ts';
 import { currentReplicas } from '../../stream/stream-watch.ts';
 import { AUDIT_STREAM, CONSUMER, COUNTERS_BUCKET, DEAD_LETTERS_STREAM } from '../../stream/topology.ts';
+import { withoutPassword } from '../connections.ts';
 import { asking, type Check } from './check.ts';
 import {
   askRedis,
