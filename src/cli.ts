@@ -20,26 +20,32 @@ const COMMANDS: Readonly<Record<string, () => Promise<Command>>> = {
   doctor: async () => (await import('./commands/doctor/doctor.ts')).doctorCommand(),
   backfill: async () => (await import('./commands/backfill.ts')).backfillCommand(),
   load: async () => (await import('./commands/load/load.ts')).loadCommand(),
+  completion: async () =>
+    (await import('./commands/completion.ts')).completionCommand(() => programOf(Object.keys(COMMANDS))),
 };
+
+async function programOf(names: readonly string[]): Promise<Command> {
+  const program = new Program('sluice')
+    .description('The ingest edge of an error and performance monitoring service.')
+    .version(VERSION);
+  for (const name of names) {
+    const command = await COMMANDS[name]?.();
+    if (command) program.addCommand(command);
+  }
+  return program;
+}
 
 // Only the user who runs sluice may read the payloads, keys and counters that it writes. The
 // servers that `sluice dev` starts inherit the mask.
 process.umask(0o077);
 const named = process.argv[2] ?? '';
 const wanted = Object.hasOwn(COMMANDS, named) ? [named] : Object.keys(COMMANDS);
-const program = new Program('sluice')
-  .description('The ingest edge of an error and performance monitoring service.')
-  .version(VERSION);
-for (const name of wanted) {
-  const command = await COMMANDS[name]?.();
-  if (command) program.addCommand(command);
-}
 // A reader such as `head` closes the pipe when it has seen enough. The closed pipe is no failure,
 // and a command that changes something still runs to its end.
 process.stdout.on('error', ({ code }: NodeJS.ErrnoException) => {
   if (code !== 'EPIPE') process.exit(1);
 });
-process.exitCode = await runProgram(program, process.argv.slice(2));
+process.exitCode = await runProgram(await programOf(wanted), process.argv.slice(2));
 // Exits once all output is written. Otherwise nats.js would keep the process alive with the socket
 // of an unanswered attempt to connect.
 process.stdout.write('', () => process.stderr.write('', () => process.exit()));

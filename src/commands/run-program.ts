@@ -17,13 +17,20 @@ const WRONG_USAGE = 2;
  * Commands that get no `--data-dir` here: those that serve or ask no server of the settings, and
  * `load`, which parses its own flags.
  */
-const PROGRAMS: ReadonlySet<string> = new Set(['dev', 'ingest', 'processor', 'load', 'backfill']);
+const PROGRAMS: ReadonlySet<string> = new Set([
+  'dev',
+  'ingest',
+  'processor',
+  'load',
+  'backfill',
+  'completion',
+]);
 
 /**
  * Prepares a command and its subcommands. Commander throws its errors, in place of ending the
  * process, and a flag belongs to the command that it follows.
  */
-function prepare(command: Command): void {
+export function prepare(command: Command): void {
   command.exitOverride().enablePositionalOptions();
   if (PROGRAMS.has(command.name())) return;
   const isGroup = command.commands.length > 0 && command.registeredArguments.length === 0;
