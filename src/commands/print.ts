@@ -1,4 +1,5 @@
 /** Output of commands: JSON for programs, aligned text for people. */
+import { setting } from '../config.ts';
 
 /**
  * Characters that steer a terminal or reorder the text on it: control characters except tab and
@@ -44,6 +45,36 @@ export function printJson(value: unknown): void {
 export const printLine = (line: string): void => {
   process.stdout.write(`${harmless(line)}\n`);
 };
+
+/** Foreground colours of words that tell a state (ECMA-48). */
+const COLOURS: Readonly<Record<string, number>> = {
+  ok: 32,
+  enabled: 32,
+  warn: 33,
+  'no key': 33,
+  fail: 31,
+  disabled: 31,
+};
+const DEFAULT_COLOUR = 39;
+
+/** Whether the output is a terminal whose user has not set NO_COLOR (no-color.org). */
+const hasColours = (): boolean =>
+  process.stdout.isTTY && setting('NO_COLOR') === undefined && setting('TERM') !== 'dumb';
+
+/**
+ * Prints lines, in which a terminal shows states in colour. The colours are added behind the
+ * escaping, so no text of a client can bring any.
+ * @param states matches the beginning of a line up to its state, which is the group `state`
+ */
+export function printStates(lines: string, states: RegExp): void {
+  const text = harmless(lines);
+  const painted = text.replace(states, (...parts) => {
+    const [found, { state }] = [`${parts[0]}`, parts.at(-1) as { state: string }];
+    const before = found.slice(0, found.length - state.length);
+    return `${before}\u001b[${COLOURS[state]}m${state}\u001b[${DEFAULT_COLOUR}m`;
+  });
+  process.stdout.write(`${hasColours() ? painted : text}\n`);
+}
 
 /**
  * Length of the longest text. Math.max cannot take all texts at once: a call takes at most some

@@ -4,7 +4,7 @@ import { type Check, type Finding, findingOf } from '../../management/doctor/che
 import { ndjson } from '../../management/doctor/checks.ts';
 import { OperationError, reasonOf } from '../../management/operation-error.ts';
 import { ingestProblems } from '../ingest-settings.ts';
-import { printJson, printLine, table } from '../print.ts';
+import { printJson, printLine, printStates, table } from '../print.ts';
 import { type ApiFlags, withApi, withOperations } from '../session.ts';
 import { clickhouse } from './clickhouse.ts';
 import { postgres } from './postgres.ts';
@@ -68,6 +68,9 @@ function unexamined(error: unknown, { api }: ApiFlags): Check[] {
   return [{ what: `management API ${api}`, found: reasonOf(error), fail: true, fix }];
 }
 
+/** The state at the beginning of a line. */
+const STATES = /^(?<state>ok|warn|fail)(?= )/gm;
+
 /** Prints the findings. The exit status is 1 when a check failed; warnings do not change it. */
 async function run(flags: ApiFlags & { json?: boolean }): Promise<void> {
   const findings = await examine(flags);
@@ -75,13 +78,10 @@ async function run(flags: ApiFlags & { json?: boolean }): Promise<void> {
   const warned = findings.filter(({ state }) => state === 'warn').length;
   if (flags.json) printJson({ ok: failed === 0, checks: findings });
   else {
-    printLine(
-      table(
-        ['', 'WHAT', 'FOUND'],
-        findings.map(({ state, what, found }) => [state, what, found]),
-      ),
-    );
-    for (const { state, what, fix } of findings) if (fix) printLine(`\n${state}  ${what}\n      ${fix}`);
+    const rows = findings.map(({ state, what, found }) => [state, what, found]);
+    printStates(table(['', 'WHAT', 'FOUND'], rows), STATES);
+    for (const { state, what, fix } of findings)
+      if (fix) printStates(`\n${state}  ${what}\n      ${fix}`, STATES);
     printLine(`\n${findings.length} checks, ${warned} warnings, ${failed} failed.`);
   }
   if (failed > 0) process.exitCode = 1;

@@ -14,6 +14,9 @@ const stateOf = ({ enabled, key }: ProjectJson): ProjectStatus => {
   return key === undefined ? 'no key' : 'enabled';
 };
 
+/** The state of a project in its line, behind the id. */
+export const STATES = new RegExp(`^\\S+ +(?<state>${PROJECT_STATES.join('|')})(?= )`, 'gm');
+
 export const SORT_FIELDS = ['id', 'name', 'plan', 'limit', 'quota', 'state'] as const;
 export type SortField = (typeof SORT_FIELDS)[number];
 

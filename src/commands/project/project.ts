@@ -11,7 +11,7 @@ import {
 import type { RecordedChange } from '../../projects/audit-change.ts';
 import { UnreadableError } from '../../projects/names.ts';
 import type { Plan } from '../../projects/project.ts';
-import { harmless, inOneLine, printJson, printLine, table } from '../print.ts';
+import { harmless, inOneLine, printJson, printLine, printStates, table } from '../print.ts';
 import {
   type ApiFlags,
   CommandError,
@@ -30,6 +30,7 @@ import {
   projectsText,
   SORT_FIELDS,
   type SortField,
+  STATES,
 } from './list.ts';
 import { moveCommand } from './move.ts';
 
@@ -121,7 +122,7 @@ async function list(flags: ListFlags): Promise<void> {
     });
     const projects = chosenOf(all, { ...flags, planLimits: config.planLimits });
     if (flags.json) printJson(projects);
-    else if (projects.length > 0) printLine(projectsText(projects, config.planLimits));
+    else if (projects.length > 0) printStates(projectsText(projects, config.planLimits), STATES);
     else if (all.length > 0) printLine(`None of ${all.length} projects is wanted.`);
     else if (!unreadable) printLine('There is no project yet; sluice project create --plan Pro makes one.');
     if (unreadable) throw unreadable;
