@@ -68,8 +68,7 @@ export function seenText(seen: Seen): string {
 type Flags = ApiFlags & Omit<TailWanted, 'project'> & { json?: boolean };
 
 /**
- * Shows items as the streams acknowledge them. It consumes none, and does not show those from before
- * its start.
+ * Shows items as the streams acknowledge them. It consumes none, and does not show earlier ones.
  */
 async function run(project: string | undefined, flags: Flags): Promise<void> {
   const { type, refused, json } = flags;

@@ -26,8 +26,8 @@ export type SeenItem = {
 export type Seen = SeenItem | Refusal;
 
 /**
- * Wanted by a `tail`: items of a project (named by its id or alias) and of a type, or in their place
- * the refusals of the project.
+ * Wanted by a `tail`: items of a project (named by its id or alias) and of a type, or in their
+ * place the refusals of the project.
  */
 export type TailWanted = {
   project?: string | undefined;

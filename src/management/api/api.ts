@@ -17,7 +17,7 @@ import { ProblemError } from './problem.ts';
 import { findRoute, type Route } from './routes.ts';
 
 const RETRY_AFTER = { 'Retry-After': '5' };
-/** Answers of lines that are open at the same time. Each costs this process the reading of all frames. */
+/** Answers of lines that are open at the same time. For each, this process reads all frames. */
 const STREAMS_MAX = 8;
 
 function operationOf({ path, methods }: Route, method: string): Operation {

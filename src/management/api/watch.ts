@@ -1,6 +1,7 @@
 /**
- * `GET /v1/doctor`: the state of the deployment. `GET /v1/tail`: accepted items or refusals as they come, a JSON object a line, until the reader
- * leaves. What a slow reader misses is counted, not kept.
+ * `GET /v1/doctor`: the state of the deployment. `GET /v1/tail`: accepted items or refusals as they
+ * come, a JSON object a line, until the reader leaves. What a slow reader misses is counted, not
+ * kept.
  */
 import { Readable } from 'node:stream';
 import { z } from 'zod';
