@@ -5,7 +5,6 @@
 import type { JetStreamOptions } from './component/jetstream.ts';
 import type { RedisScriptOptions } from './component/redis-script.ts';
 import type { UwsOptions } from './component/uws.ts';
-import type { DelayOptions } from './framing/delay.ts';
 import type { WitnessOptions } from './isolation/witness.ts';
 import type { LoadOptions } from './load/options.ts';
 import type { MicroOptions } from './micro/run.ts';
@@ -14,16 +13,11 @@ import type { ReplicaOptions } from './projects/replica.ts';
 /** What can run in a child: options in, result out. A server sends its port at once and lives until its parent ends it. */
 export const WORK = {
   load: async (options: LoadOptions) => (await import('./load/options.ts')).runLoad(options),
-  loadWithHistograms: async (options: LoadOptions) => {
-    const { generatorOf, workloadOf } = await import('./load/options.ts');
-    return generatorOf(options, workloadOf(options), { keepHistograms: true }).run();
-  },
   micro: async (options: MicroOptions) => (await import('./micro/run.ts')).runMicro(options),
   redisScript: async (options: RedisScriptOptions) =>
     (await import('./component/redis-script.ts')).runRedisScript(options),
   jetStream: async (options: JetStreamOptions) =>
     (await import('./component/jetstream.ts')).runJetStream(options),
-  delay: async (options: DelayOptions) => (await import('./framing/delay.ts')).runDelay(options),
   isolationWitness: async (options: WitnessOptions) =>
     (await import('./isolation/witness.ts')).runWitness(options),
   replica: async (options: ReplicaOptions) => (await import('./projects/replica.ts')).runReplica(options),

@@ -9,16 +9,15 @@ import { describeEnvironment, type Environment, machineName } from './environmen
 import { OWN_DIST, ROOT } from './harness.ts';
 import { hostileCommand } from './hostile/main.ts';
 import { isolationCommand } from './isolation/main.ts';
+import { kneeCommand } from './knee.ts';
 import { limitsCommand } from './limits/main.ts';
 import { UsageError } from './load/command/values.ts';
 import { loadMain } from './load/main.ts';
-import { mergedCommand } from './merged.ts';
 import {
   allJobs,
   boundsJobs,
   canonicalJobs,
   componentJobs,
-  framingJobs,
   type Job,
   microJobs,
   pairJobs,
@@ -72,7 +71,6 @@ function settingsOf(flags: Flags): Settings {
 const JOBS: Record<string, (settings: Settings, names: readonly string[]) => Job[]> = {
   canonical: canonicalJobs,
   component: componentJobs,
-  framing: framingJobs,
   micro: microJobs,
   pairs: (settings) => pairJobs(settings),
   peers: peerJobs,
@@ -82,9 +80,8 @@ const JOBS: Record<string, (settings: Settings, names: readonly string[]) => Job
 };
 
 /** No figure stands for a run in which something failed. */
-const failed = ({ system, peers, pairs, framingProblems, failedJobs }: Summary): boolean =>
-  failedJobs.length + framingProblems.length > 0 ||
-  [...system, ...peers, ...pairs].some(({ problems }) => problems.length > 0);
+const failed = ({ system, peers, pairs, failedJobs }: Summary): boolean =>
+  failedJobs.length > 0 || [...system, ...peers, ...pairs].some(({ problems }) => problems.length > 0);
 
 async function bench(command: string, names: readonly string[], flags: Flags): Promise<number> {
   if (command === 'pairs' && names[0] !== undefined) return pairWith(names[0], flags);
@@ -147,7 +144,7 @@ async function compare(refs: readonly string[], flags: Flags): Promise<number> {
 /** Commands with a command line of their own; a new one is a file and a row here, and a line in README.md. */
 const OWN: Readonly<Record<string, (args: string[]) => Promise<number>>> = {
   load: (args) => loadMain(args, surroundings(args)),
-  merged: mergedCommand,
+  knee: kneeCommand,
   limits: limitsCommand,
   isolation: isolationCommand,
   hostile: hostileCommand,

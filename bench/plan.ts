@@ -2,10 +2,7 @@
 
 import { freePort } from '../src/commands/dev/servers.ts';
 import { canSyncAlways } from './broker.ts';
-import { distWithoutFrames } from './framing/one-message.ts';
-import { runFraming } from './framing/run.ts';
 import { runFresh, startFresh } from './fresh.ts';
-import { STREAM_BYTES_FULL, STREAM_BYTES_SMOKE } from './harness.ts';
 import { MICRO_SUITES, type MicroSuite } from './micro/run.ts';
 import { type Pair, runPair, type Side } from './pairs.ts';
 import { bentoPeers, findBento } from './peers/bento.ts';
@@ -181,49 +178,6 @@ export function componentJobs(settings: Settings): Job[] {
       }),
     },
   ];
-}
-
-// ---- Framing ----
-
-const FRAMING_FULL = {
-  connections: [1, 16, 64, 256],
-  warmupMs: WARM_UP_MS,
-  durationMs: 3_000,
-  streamMaxBytes: 1.5 * STREAM_BYTES_FULL,
-};
-const FRAMING_SMOKE = {
-  connections: [1, 64],
-  warmupMs: 100,
-  durationMs: 200,
-  streamMaxBytes: STREAM_BYTES_SMOKE,
-};
-
-/** Frames and one message per item, each with a broker that syncs when it likes and one that syncs before every acknowledgement. */
-export function framingJobs(settings: Settings): Job[] {
-  const { bins, smoke, dist, say } = settings;
-  const times = smoke ? FRAMING_SMOKE : FRAMING_FULL;
-  if (!canSyncAlways(bins.nats)) say('sync always is left out: it needs nats-server 2.10 or newer');
-  const brokers = [false, true].filter((syncAlways) => !syncAlways || canSyncAlways(bins.nats));
-  return brokers.flatMap((syncAlways): Job[] => {
-    const sync = syncAlways ? 'sync always' : 'default sync';
-    const broker = { syncAlways };
-    const job = (way: string, build: () => string): Job => ({
-      name: `framing ${way}, ${sync}`,
-      run: async () => {
-        const options = { ...settings, ...times, broker, dist: build() };
-        return { bench: 'framing', name: `${way}, ${sync}`, data: await runFraming(options) };
-      },
-    });
-    const delay: Job = {
-      name: `delay ${sync}`,
-      run: async () => ({
-        bench: 'delay',
-        name: sync,
-        data: await runFresh('delay', { bin: bins.nats, broker, ...times }),
-      }),
-    };
-    return [job('frames', () => dist), job('one message per item', () => distWithoutFrames(dist)), delay];
-  });
 }
 
 // ---- Micro, peers ----

@@ -1,8 +1,6 @@
 /** What a bench run leaves behind: one line of raw.ndjson each, whatever the bench. */
 import type { JetStreamRow } from './component/jetstream.ts';
 import type { RedisScriptRow } from './component/redis-script.ts';
-import type { DelayRow } from './framing/delay.ts';
-import type { FramingRun } from './framing/run.ts';
 import type { LoadResult } from './load/result.ts';
 import type { MicroRow } from './micro/run.ts';
 import type { PairRun } from './pairs.ts';
@@ -16,8 +14,6 @@ export type BenchRecord = { round: number; at: string } & (
   | { bench: 'peer'; name: string; data: PeerRun }
   | { bench: 'pair'; name: string; data: PairRun }
   | { bench: 'micro'; name: string; data: MicroRow[] }
-  | { bench: 'framing'; name: string; data: FramingRun }
-  | { bench: 'delay'; name: string; data: DelayRow[] }
   | { bench: 'component'; name: 'uws'; mix: 'canonical' | 'single-event'; data: UwsRun }
   | { bench: 'component'; name: 'redis-script'; data: RedisScriptRow[] }
   | { bench: 'component'; name: 'jetstream'; data: JetStreamRow[] }

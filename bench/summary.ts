@@ -74,9 +74,6 @@ export type Summary = {
   system: readonly SystemSummary[];
   peers: readonly PeerSummary[];
   pairs: readonly PairSummary[];
-  framing: readonly Row[];
-  /** With any of these the rows mean nothing. */
-  framingProblems: readonly string[];
   components: readonly Row[];
   micro: readonly Row[];
 };
@@ -172,33 +169,10 @@ function summarisePair(name: string, records: readonly Of<'pair'>[]): PairSummar
   };
 }
 
-type RowRecord = Of<'component'> | Of<'micro'> | Of<'framing'> | Of<'delay'>;
-
-const framingLines = ({ name, data }: Of<'framing'>): [string, Record<string, number>][] =>
-  data.rows.map((row) => [
-    `${name}, ${row.connections} connection${row.connections === 1 ? '' : 's'}`,
-    {
-      'items/s': row.itemsPerSec,
-      'items/publish': row.itemsPerPublish,
-      'publishes/s': row.publishesPerSec,
-      'p50 ms': row.p50Ms,
-      'worker µs': row.workerUs,
-      'broker µs': row.brokerUs,
-      'processor µs': row.processorUs,
-      'broker µs out': row.brokerDrainUs,
-      // Items a second that a core of the processor handles, over those that a core of the worker accepts.
-      'processor ÷ worker': row.workerUs / row.processorUs,
-    },
-  ]);
+type RowRecord = Of<'component'> | Of<'micro'>;
 
 /** The lines that one record of such a bench adds to. */
 function linesOf(record: RowRecord): [name: string, values: Record<string, number>][] {
-  if (record.bench === 'framing') return framingLines(record);
-  if (record.bench === 'delay')
-    return record.data.map(({ way, p50Ms }) => [
-      `one entry at rest, ${way}, ${record.name}`,
-      { 'ms to the ack': p50Ms },
-    ]);
   if (record.bench === 'micro')
     return record.data.map((row) => [`${record.name}: ${row.name}`, { ns: row.nsPerOperation }]);
   if (record.name === 'uws') {
@@ -254,10 +228,6 @@ export function summarise(
     system: [...byName(system)].map(([name, runs]) => summariseSystem(name, runs)),
     peers: [...byName(ofBench(records, 'peer'))].map(([name, runs]) => summarisePeer(name, runs)),
     pairs: [...byName(ofBench(records, 'pair'))].map(([name, runs]) => summarisePair(name, runs)),
-    framing: summariseRows([...ofBench(records, 'framing'), ...ofBench(records, 'delay')]),
-    framingProblems: ofBench(records, 'framing').flatMap(({ name, data }) =>
-      data.problems.map((problem) => `${name}: ${problem}`),
-    ),
     components: summariseRows(ofBench(records, 'component')),
     micro: summariseRows(ofBench(records, 'micro')),
   };

@@ -115,8 +115,6 @@ export function summaryText(summary: Summary): string {
     ...summary.pairs.flatMap(({ name, problems }) =>
       problems.map((problem) => `NO HEADLINE: ${name}: ${problem}`),
     ),
-    ...summary.framingProblems.map((problem) => `NO HEADLINE: ${problem}`),
-    ...rowsText('framing, per item', summary.framing),
     ...ratiosText(summary),
     ...rowsText('the speed of light here', summary.components),
     ...rowsText('micro, per operation', summary.micro),

@@ -23,7 +23,7 @@ import type { Scenario } from './scenarios.ts';
 
 export type Durations = { warmupMs: number; saturationMs: number; openMs: number };
 
-export type Phase = {
+type Phase = {
   load: LoadResult;
   /** Envelopes accepted in the phase, by the worker's own count. */
   accepted: number;
@@ -77,7 +77,7 @@ const perPart = (make: (part: (typeof PARTS)[number]) => number): Usage => ({
 const sumOf = (usage: Usage): number => PARTS.reduce((sum, part) => sum + usage[part], 0);
 
 /** Runs `load` and relates what it found to what the processes used meanwhile. */
-export async function phase(harness: Harness, load: LoadOptions, drain: boolean): Promise<Phase> {
+async function phase(harness: Harness, load: LoadOptions, drain: boolean): Promise<Phase> {
   const before = { cpu: harness.cpu(), machine: machineCpuUs(), metrics: await harness.metrics() };
   const startedAt = performance.now();
   const result = await runFresh('load', load);
@@ -114,7 +114,7 @@ function ingestOutcomes(before: Samples, after: Samples): Record<string, number>
 }
 
 /** Sentences for everything that makes the figures of a phase worthless. */
-export function problemsOf(name: string, { load, outcomes, accepted }: Phase, scenario: Scenario): string[] {
+function problemsOf(name: string, { load, outcomes, accepted }: Phase, scenario: Scenario): string[] {
   const problems: string[] = [];
   if (load.requests === 0) problems.push(`${name}: no request was answered`);
   if (load.failed > 0)
