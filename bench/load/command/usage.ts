@@ -41,9 +41,10 @@ What
 What must hold (exit status 1 when something does not)
   --expect STATUS      a status that is no failure beside 200; may be repeated
   --min-rate N  --max-p95 MS  --max-p99 MS  --max-p999 MS  --max-failures N (0)  --max-failure-rate P
-  --fail-on COND       fails when COND holds at the end: p99.9>900, rate<500, and of a kind, a status or a stage:
-                       transaction:p95>200, 429:share>1%, 'stage 2:p99>300'; mean, max and count as well; may be repeated
-  --max-unstored N     how many may be told 200 and not stored (0 with --verify)
+  --fail-on COND       fails when COND holds at the end: p99.9>900, rate<500, and of a kind, a status, a stage, the wait for a
+                       connection or the service time: transaction:p95>200, 429:share>1%, 'stage 2:p99>300', wait:p99>50;
+                       mean, max and count as well; may be repeated
+  --max-unstored N     how many may be told 200 and not stored (0 with --verify and --verify-with)
   --verify             what was told 200 is stored, once, and counted
   --verify-with CMD    of any server: CMD gets the ids on its input, a line each, and prints those that are stored
   --sink SINK          where the processor stores: ndjson:DIR, postgres://…, clickhouse://… or s3://… (SLUICE_SINK)

@@ -1,5 +1,6 @@
 /** The checks of a run as JUnit XML. */
 import type { RunDocument } from '../document.ts';
+import { documentText } from './text.ts';
 
 // XML 1.0 knows no control characters but these.
 const KNOWN_CONTROLS = '\t\n\r';
@@ -11,7 +12,8 @@ const escaped = (text: string): string =>
     .replaceAll('>', '&gt;')
     .replaceAll('"', '&quot;');
 
-export function junitXml({ checks, seconds, startedAt }: RunDocument): string {
+export function junitXml(document: RunDocument): string {
+  const { checks, seconds, startedAt } = document;
   const cases = checks.map(({ name, figure, missed }) => {
     const opened = `  <testcase classname="sluice load" name="${escaped(name)}" time="0">`;
     const said = missed === undefined ? '' : `<failure message="${escaped(missed)}"/>`;
@@ -22,6 +24,7 @@ export function junitXml({ checks, seconds, startedAt }: RunDocument): string {
     '<?xml version="1.0" encoding="UTF-8"?>',
     `<testsuite name="sluice load" tests="${checks.length}" failures="${failures}" errors="0" time="${seconds}" timestamp="${startedAt}">`,
     ...cases,
+    `  <system-out>${escaped(documentText(document))}</system-out>`,
     '</testsuite>',
     '',
   ].join('\n');

@@ -384,6 +384,7 @@
           ['unknown (500, or no answer)', `${v.unknown}, of which ${v.unknownStored} are stored`],
           ['stored', `${v.stored}`],
           ['lost', `${v.lost}`],
+          ['ignored by this server', pairs(v.ignored ?? {})],
           ['double items', `${v.double}`],
           ['late', `${v.late}`],
           ["the sink's tally", v.tallied === undefined ? 'it keeps none' : `+${v.tallied}`],
@@ -453,7 +454,9 @@
         `p99 ${number(wait.p99)} for a connection, ${number(service.p99)} ms to the answer`,
       ),
       card('failed', `${data.failed}`, pairs(data.failures)),
-      card('told 200, not stored', `${sum(data.unstored)}`, pairs(data.unstored)),
+      data.saysNothingOfStores
+        ? card('told 200, not stored', '–', 'this server does not say')
+        : card('told 200, not stored', `${sum(data.unstored)}`, pairs(data.unstored)),
     );
     if (v)
       $('cards').append(card('lost', `${v.lost}`, `double ${v.double}, late ${v.late} of ${v.accepted}`));

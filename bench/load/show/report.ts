@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import type { RunDocument } from '../document.ts';
 import { histogramSteps, Recording } from '../recording.ts';
 import { statusName } from '../result.ts';
-import { cautionsOf } from './text.ts';
+import { cautionsOf, saysNothingOfStores } from './text.ts';
 
 const part = (extension: string): string =>
   readFileSync(new URL(`./report-view.${extension}`, import.meta.url), 'utf8');
@@ -36,6 +36,7 @@ export function reportHtml(document: RunDocument): string {
   const data = {
     ...rest,
     cautions: cautionsOf(document),
+    saysNothingOfStores: saysNothingOfStores(document),
     perSecond: perSecond.map(({ hdr: _hdr, ...second }) => second),
     distribution: distributionOf(document),
     stepsPerDecade: BUCKETS_PER_DECADE,

@@ -1,7 +1,7 @@
 /** A run as Markdown, for the summary of a CI job. */
 import type { RunDocument } from '../document.ts';
 import { number } from './figures.ts';
-import { cautionsOf, counts, kneeText } from './text.ts';
+import { cautionsOf, counts, kneeText, saysNothingOfStores } from './text.ts';
 
 const row = (...cells: readonly string[]): string =>
   `| ${cells.map((cell) => cell.replaceAll('|', '\\|')).join(' | ')} |`;
@@ -35,7 +35,7 @@ export function summaryMarkdown(document: RunDocument): string {
           `${document.late}`,
           ...[l.p50, l.p95, l.p99, l.p999, l.max, wait.p99, service.p99].map(number),
           `${document.failed}`,
-          counts(document.unstored),
+          saysNothingOfStores(document) ? 'the server does not say' : counts(document.unstored),
           counts(statuses),
         ],
       ],

@@ -2,6 +2,7 @@
 import type { RunDocument } from '../document.ts';
 import type { Knee } from '../pace/knee.ts';
 import type { LoadResult } from '../result.ts';
+import { NO_HEADERS } from '../verify/ledger.ts';
 import { verificationText } from '../verify/verify.ts';
 import { number } from './figures.ts';
 
@@ -49,10 +50,18 @@ export function kneeText({ lastGoodRate, firstBadRate, steps }: Knee): string {
   return `knee: ${number(lastGoodRate)}/s was good, ${beyond}`;
 }
 
-function unstoredLine({ unstored, statuses }: LoadResult): string[] {
-  const told = Object.values(unstored).reduce((sum, count) => sum + count, 0);
+/** Not one answer had a header of sluice: nobody knows whether anything is stored. */
+export const saysNothingOfStores = ({ unstored, statuses }: LoadResult): boolean =>
+  unstored[NO_HEADERS] !== undefined && unstored[NO_HEADERS] === statuses['200'];
+
+function unstoredLine(result: LoadResult): string[] {
+  const told = Object.values(result.unstored).reduce((sum, count) => sum + count, 0);
   if (told === 0) return [];
-  return [`told 200 and not stored: ${told} of ${statuses['200']} (${counts(unstored)})`];
+  if (saysNothingOfStores(result))
+    return [
+      `the server does not say what it stores: none of its ${told} answers 200 has usage headers (--verify-with asks any server)`,
+    ];
+  return [`told 200 and not stored: ${told} (${counts(result.unstored)})`];
 }
 
 export function loadText(result: LoadResult): string {

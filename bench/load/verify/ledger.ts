@@ -25,13 +25,16 @@ const EMPTY_HEADER = /\r\nx-service-empty:[ \t]*(no-items|unstored-types|[^\r\n]
 const MINTED_ID = /"id":"([0-9a-f]{32})"/;
 const FIRST_CAPACITY = 65_536;
 
+/** Reason of a 200 without any header of sluice. */
+export const NO_HEADERS = 'no usage headers';
+
 /** Why nothing of a 200 is stored, as its headers say it; undefined: it is stored, and counted. */
 export function unstoredReason(answer: Buffer): string | undefined {
   if (answer.indexOf(USAGE_LINE) >= 0) return undefined;
   const text = answer.toString('latin1');
   if (USAGE_HEADER.test(text)) return undefined;
   const reason = EMPTY_HEADER.exec(text)?.[1];
-  if (reason === undefined) return 'no usage headers';
+  if (reason === undefined) return NO_HEADERS;
   return reason.length > 1 ? reason : 'a reason that is not known';
 }
 
@@ -48,24 +51,27 @@ export class Ledger {
   /** The ids' first 24 digits. */
   readonly prefix: string;
   readonly #firstId: number;
-  readonly #isAnyServer: boolean;
+  /** A 200 without usage headers means stored, too. */
+  readonly isAnyServer: boolean;
+  /** Names of the kinds, by their place. */
+  kinds: readonly string[] = [];
   #told = new Uint8Array(FIRST_CAPACITY);
-  /** Ids that the server made, of accepted requests. */
-  readonly minted = new Set<string>();
+  #kinds = new Uint16Array(FIRST_CAPACITY);
+  /** Ids that the server made, of accepted requests, with the place of their kind. */
+  readonly minted = new Map<string, number>();
   readonly #counts = [0, 0, 0, 0, 0];
 
-  /** @param isAnyServer a 200 without usage headers means stored, too */
   constructor(prefix: string, firstId: number, isAnyServer = false) {
     this.prefix = prefix;
-    this.#isAnyServer = isAnyServer;
+    this.isAnyServer = isAnyServer;
     this.#firstId = firstId;
   }
 
   answered(connection: Connection, status: number, answer: Buffer): void {
-    const told = meaningOf(status, answer, this.#isAnyServer);
+    const told = meaningOf(status, answer, this.isAnyServer);
     if (told === ACCEPTED) {
       const id = connection.isMinted ? mintedId(connection, answer) : undefined;
-      if (id !== undefined) this.minted.add(id);
+      if (id !== undefined) this.minted.set(id, connection.kind);
     }
     this.#note(connection, told);
   }
@@ -74,7 +80,7 @@ export class Ledger {
     this.#note(connection, UNKNOWN);
   }
 
-  #note({ id, isMinted }: Connection, told: Told): void {
+  #note({ id, isMinted, kind }: Connection, told: Told): void {
     this.#counts[told] = (this.#counts[told] as number) + 1;
     if (isMinted) return;
     const at = (id - this.#firstId) >>> 0;
@@ -82,15 +88,19 @@ export class Ledger {
       const larger = new Uint8Array(Math.max(at + 1, 2 * this.#told.length));
       larger.set(this.#told);
       this.#told = larger;
+      const kinds = new Uint16Array(larger.length);
+      kinds.set(this.#kinds);
+      this.#kinds = kinds;
     }
     this.#told[at] = told;
+    this.#kinds[at] = kind;
   }
 
   /** All that were sent, and those that the server made. */
   *ids(): Iterable<string> {
     for (let number = 0; number < this.size; number++)
       if (this.told(number) !== NOT_SENT) yield this.idOf(number);
-    yield* this.minted;
+    yield* this.minted.keys();
   }
 
   count(told: Told): number {
@@ -105,6 +115,11 @@ export class Ledger {
   /** @param number of the request */
   told(number: number): Told {
     return (this.#told[number] ?? NOT_SENT) as Told;
+  }
+
+  /** @param number of the request */
+  kindOf(number: number): number {
+    return this.#kinds[number] ?? 0;
   }
 
   idOf(number: number): string {

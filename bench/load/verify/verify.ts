@@ -21,6 +21,11 @@ export type Verification = {
   stored: number;
   unknownStored: number;
   lost: number;
+  /**
+   * Accepted envelopes of the kinds of which another server than sluice has stored none, though it has stored others: it ignores these
+   * kinds.
+   */
+  ignored: Record<string, number>;
   /** Items that are there more than once. */
   double: number;
   /** Envelopes that came later than `--late` after the end; they are there. */
@@ -116,28 +121,44 @@ class Findings {
   /** Envelopes by what was told of them: how many are there. */
   counts(): Pick<
     Verification,
-    'stored' | 'unknownStored' | 'refusedStored' | 'emptyStored' | 'lost' | 'lostIds'
+    'stored' | 'unknownStored' | 'refusedStored' | 'emptyStored' | 'lost' | 'lostIds' | 'ignored'
   > {
     const there = [0, 0, 0, 0, 0];
-    const lostIds: string[] = [];
-    let lost = 0;
-    const missing = (id: string): void => {
-      lost++;
-      if (lostIds.length < LOST_IDS_SHOWN) lostIds.push(id);
+    const missing = new Map<number, { count: number; ids: string[] }>();
+    const storedKinds = new Set<number>();
+    const miss = (kind: number, id: string): void => {
+      const found = missing.get(kind) ?? { count: 0, ids: [] };
+      found.count++;
+      if (found.ids.length < LOST_IDS_SHOWN) found.ids.push(id);
+      missing.set(kind, found);
     };
     for (let number = 0; number < this.#masks.length; number++) {
       const told = this.#ledger.told(number);
-      if (this.#masks[number] !== 0) there[told] = (there[told] as number) + 1;
-      else if (told === ACCEPTED) missing(this.#ledger.idOf(number));
+      const kind = this.#ledger.kindOf(number);
+      if (this.#masks[number] !== 0) {
+        there[told] = (there[told] as number) + 1;
+        storedKinds.add(kind);
+      } else if (told === ACCEPTED) miss(kind, this.#ledger.idOf(number));
     }
-    for (const id of this.#ledger.minted) if (!this.#mintedFound.has(id)) missing(id);
+    for (const [id, kind] of this.#ledger.minted)
+      if (this.#mintedFound.has(id)) storedKinds.add(kind);
+      else miss(kind, id);
+    // A server that has stored nothing at all ignores no kind: all is lost.
+    const canIgnore = this.#ledger.isAnyServer && storedKinds.size > 0;
+    const isIgnored = (kind: number): boolean => canIgnore && !storedKinds.has(kind);
+    const lost = [...missing].filter(([kind]) => !isIgnored(kind)).map(([, found]) => found);
     return {
       stored: (there[ACCEPTED] as number) + this.#mintedFound.size,
       unknownStored: there[UNKNOWN] as number,
       refusedStored: there[REFUSED] as number,
       emptyStored: there[EMPTY] as number,
-      lostIds,
-      lost,
+      lostIds: lost.flatMap(({ ids }) => ids).slice(0, LOST_IDS_SHOWN),
+      lost: lost.reduce((sum, { count }) => sum + count, 0),
+      ignored: Object.fromEntries(
+        [...missing]
+          .filter(([kind]) => isIgnored(kind))
+          .map(([kind, { count }]) => [this.#ledger.kinds[kind] ?? `${kind}`, count]),
+      ),
     };
   }
 }
@@ -188,7 +209,9 @@ export class Verifier {
       const counts = findings.counts();
       const waitedMs = this.#waitedMs;
       if (waitedMs >= this.#lateMs) late ??= counts.lost;
-      if (counts.lost === 0 || this.#isOver) return this.#judge(findings, counts, { late, waitedMs });
+      // A kind of which nothing is stored yet may still come.
+      const isWhole = counts.lost === 0 && Object.keys(counts.ignored).length === 0;
+      if (isWhole || this.#isOver) return this.#judge(findings, counts, { late, waitedMs });
       await sleep(RESCAN_MS);
     }
   }
@@ -267,13 +290,14 @@ export class Verifier {
       usage: await this.#usage([...ids]),
       waitedMs,
     };
-    if (!grown) this.#notes.push('no tally was compared: this sink keeps none');
+    if (!grown && !ledger.isAnyServer) this.#notes.push('no tally was compared: this sink keeps none');
     if (counts.emptyStored > 0)
       this.#notes.push(`${counts.emptyStored} are stored that were answered 200 without usage headers`);
     return { ...found, problems: problemsOf(found), notes: this.#notes };
   }
 
   async #usage(ids: readonly string[]): Promise<number | undefined> {
+    if (this.#options.ledger.isAnyServer) return undefined;
     const before = this.#usageBefore;
     if (!this.#options.usage || !before) {
       this.#notes.push('the usage was not compared: no --api or --admin answers');
@@ -332,6 +356,7 @@ export function problemsOf(found: Found): string[] {
 /** A line for the terminal. */
 export function verificationText(found: Verification): string {
   const { accepted, empty, refused, unknown, stored, lost, double, late } = found;
+  const ignored = Object.entries(found.ignored).map(([kind, count]) => `${count} of ${kind}`);
   const grown = [
     ...(found.tallied === undefined ? [] : [`tally +${found.tallied}`]),
     ...(found.usage === undefined ? [] : [`usage +${found.usage}`]),
@@ -339,6 +364,7 @@ export function verificationText(found: Verification): string {
   return [
     `verify: told 200: ${accepted}${empty > 0 ? `, and ${empty} of which nothing is stored` : ''}, refused ${refused}, unknown ${unknown}`,
     `        stored ${stored}, lost ${lost}, double ${double}, late ${late}${grown === '' ? '' : `; ${grown}`}`,
+    ...(ignored.length > 0 ? [`        ignored by this server: ${ignored.join(', ')}`] : []),
     ...found.notes.map((note) => `        ${note}`),
   ].join('\n');
 }
