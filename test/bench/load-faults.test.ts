@@ -1,18 +1,29 @@
 /**
- * What `sluice load` says of a server with a fault, held against what the server counted itself: each fault, and each figure that it
- * touches. Counts are exact, rates within 2 %. With LOAD_TABLE=FILE the rows are written there, expected beside printed.
+ * What `sluice load` says of a server with a fault, held against what the server noted itself: each fault, and each value that is
+ * printed. With LOAD_TABLE=FILE the table is written there.
  */
-import { writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { RunDocument } from '../../bench/load/document.ts';
 import { unstoredReason } from '../../bench/load/verify/ledger.ts';
+import {
+  CONNECTIONS,
+  DELAY_MS,
+  type Figure,
+  figuresOf,
+  isOff,
+  PLAN,
+  TIMEOUT_MS,
+  tableText,
+} from '../support/fault-figures.ts';
 import { type Faults, FaultyServer } from '../support/faulty-server.ts';
 import { LoadCommand, type Ran } from '../support/load-command.ts';
 
-type Found = Ran & { document: RunDocument; server: FaultyServer };
-type Figure = { figure: string; expected: number; printed: number; within: number };
+const { LOAD_TABLE: TABLE } = process.env;
+const isTable = TABLE !== undefined;
 
 let command: LoadCommand;
 const table = new Map<string, readonly Figure[]>();
@@ -23,9 +34,22 @@ beforeAll(() => {
 afterAll(async () => {
   await Promise.all(servers.map((server) => server.stop()));
   command.close();
-  const { LOAD_TABLE: path } = process.env;
-  if (path !== undefined) writeFileSync(path, tableText());
+  if (TABLE !== undefined) writeFileSync(TABLE, `${HEAD}\n${tableText(table)}`);
 });
+
+const HEAD = `# What the load tester says of a server with a fault
+
+Before each slash stands the value that follows from the plan and from the notes of a test server, which knows
+when each request came and when it was answered. After the slash stands the value that \`sluice load\` printed.
+Counts are exact. Other values are at most 2 % off; a time below a second may be 20 ms off, and a count that ends
+at the border of a second may have the requests of 20 ms more or less. Of the lines a second each row shows the
+second that is furthest off.
+
+The plan is 200 requests a second for 2 s, then 100 a second for 2 s, after a warm-up of 0.5 s, with 300
+connections. Every server also waits 1.0 to 1.4 s before it answers. Which request meets a fault is drawn from
+a seed. \`LOAD_TABLE=docs/load-faults.md npx vitest run --config test/vitest.config.ts --project load
+test/bench/load-faults.test.ts\` makes this page.
+`;
 
 async function serve(faults: Faults): Promise<FaultyServer> {
   const server = await FaultyServer.start(faults);
@@ -33,229 +57,211 @@ async function serve(faults: Faults): Promise<FaultyServer> {
   return server;
 }
 
-async function load(name: string, faults: Faults, ...args: string[]): Promise<Found> {
-  const server = await serve(faults);
+const SENT = ['--mix', 'event=1', '--encoding', 'none'] as const;
+
+const FAULTS: readonly (readonly [name: string, faults: Faults, missed: readonly RegExp[]])[] = [
+  ['no fault', {}, []],
+  ['takes 100/s', { cap: 100 }, []],
+  ['stands still from 1.0 to 2.5 s', { stallMs: [1500, 3000] }, []],
+  ['never answers 5 %', { silence: 0.05 }, [/requests failed \(\d+ no answer within 4 s\)/]],
+  ['refuses 10 %', { refusal: 0.1 }, [/requests failed \(\d+ status 503\)/]],
+  ['loses 3 %', { loss: 0.03 }, [/^\d+ of \d+ envelopes that were told 200 are not in/, /^the sink's tally/]],
+  ['stores 3 % twice', { double: 0.03 }, [/^\d+ items are in the sink more than once$/]],
+  [
+    '4 % without usage headers',
+    { bare: 0.04 },
+    [/^\d+ requests were told 200 and nothing of them is stored/],
+  ],
+  [
+    'all but the first two',
+    { silence: 0.02, refusal: 0.05, loss: 0.02, double: 0.02, bare: 0.02, stallMs: [1500, 2300] },
+    [
+      /requests failed/,
+      /nothing of them is stored/,
+      /not in the sink/,
+      /more than once/,
+      /^the sink's tally/,
+    ],
+  ],
+];
+
+describe('a server that', () => {
+  // For the table each of them waits for a quiet moment of the machine.
+  it.each(FAULTS)(
+    '%s has every value as it noted it',
+    { retry: isTable ? 8 : 0 },
+    async (name, faults, missed) => {
+      const server = await serve({ delayMs: DELAY_MS, ...faults });
+      const ran = await command.run(
+        ...[
+          '--dsn',
+          server.dsn,
+          ...SENT,
+          ...PLAN,
+          '--connections',
+          `${CONNECTIONS}`,
+          '--timeout',
+          `${TIMEOUT_MS}ms`,
+        ],
+        ...['--admin', server.admin, '--sink', `ndjson:${server.sinkDir}`, '--verify', '--verify-wait', '2s'],
+        ...['--json', 'fault.json'],
+      );
+      const document = command.document('fault.json');
+      const figures = figuresOf(server, ran, document, isTable);
+      table.set(name, figures);
+      expect(figures.filter(isOff), ran.out + ran.err).toEqual([]);
+      expect(document.missed).toEqual(missed.map((said) => expect.stringMatching(said)));
+      expect(ran.status).toBe(missed.length > 0 ? 1 : 0);
+    },
+  );
+});
+
+const bodyOf = (path: string): string => readFileSync(join(command.dir, path), 'utf8');
+
+it('every output says how much a server took that was too slow, and what waited', async () => {
+  const server = await serve({ cap: 150 });
   const ran = await command.run(
-    ...['--dsn', server.dsn, '--mix', 'event=1', '--encoding', 'none', '--json', `${name}.json`, ...args],
+    ...['--dsn', server.dsn, ...SENT, '--rate', '300', '--duration', '3s', '--warmup', '500ms'],
+    ...['--min-rate', '290', '--json', 'cap.json', '--junit', 'cap.xml', '--summary', 'cap.md'],
+    ...['--stream', 'cap.ndjson', '--report', 'cap.html'],
   );
-  return { ...ran, document: command.document(`${name}.json`), server };
-}
-
-/** The measured time on the wall clock. */
-function windowOf({ startedAt, seconds }: RunDocument): [from: number, to: number] {
+  const { ratePerSec, late, waitMs, serviceMs, startedAt, seconds, perSecond } = command.document('cap.json');
   const from = Date.parse(startedAt);
-  return [from, from + seconds * 1000];
-}
-
-const exact = (figure: string, expected: number, printed: number): Figure => ({
-  ...{ figure, expected, printed, within: 0 },
+  expect(Math.abs(ratePerSec - server.answered(from, from + seconds * 1000) / seconds)).toBeLessThan(3);
+  const shown = {
+    rate: Math.round(ratePerSec),
+    wait: Math.round(waitMs.p99),
+    service: Math.round(serviceMs.p99),
+  };
+  for (const text of [ran.out, bodyOf('cap.xml'), bodyOf('cap.md')]) {
+    expect(text).toContain(`${shown.rate}`);
+    expect(text).toContain(`${late}`);
+    expect(text).toContain(shown.wait.toLocaleString('en-US'));
+    expect(text).toContain(shown.service.toLocaleString('en-US'));
+    expect(text).toMatch(/\d+ of 900 expected answers came after the end: the server did not keep up/);
+    expect(text).toMatch(/\d+ % of the requests found all 64 connections busy/);
+  }
+  expect(bodyOf('cap.html')).toContain(`"late":${late}`);
+  expect(ran.err).toMatch(/\nFAILED: \d+\.\d requests\/s, wanted are at least 290\n$/);
+  expect(ran.status).toBe(1);
+  const streamed = bodyOf('cap.ndjson')
+    .trimEnd()
+    .split('\n')
+    .map((line) => JSON.parse(line) as { ok: number });
+  expect(streamed.map(({ ok }) => ok)).toEqual(perSecond.map(({ ok }) => ok));
 });
-const close = (figure: string, expected: number, printed: number, within = 0.02): Figure => ({
-  ...{ figure, expected, printed, within },
+
+it('a server that says nothing is not quick: a rule ends the run after three seconds', async () => {
+  const server = await serve({ silence: 1 });
+  const ran = await command.run(
+    ...['--dsn', server.dsn, ...SENT, '--rate', '100', '--duration', '20s', '--warmup', '0'],
+    ...['--timeout', '5s', '--abort-on', 'p99>100', '--json', 'silent.json'],
+  );
+  const { seconds, requests, perSecond } = command.document('silent.json');
+  expect(seconds).toBeGreaterThanOrEqual(3);
+  expect(seconds).toBeLessThan(4);
+  expect(requests).toBe(0);
+  for (const { p99Ms, second } of perSecond.filter(({ late }) => !late))
+    expect(p99Ms).toBeGreaterThan(second * 900);
+  expect(ran.status).toBe(1);
 });
 
-/** Every row of a fault is told when one does not hold. */
-function holds(fault: string, figures: readonly Figure[], { out, err }: Ran): void {
-  table.set(fault, figures);
-  const wrong = figures.filter(
-    ({ expected, printed, within }) => !(Math.abs(printed - expected) <= within * expected),
+it('a server that stores nothing of what it answers 200 does not pass with --verify', async () => {
+  const server = await serve({ bare: 1 });
+  const ran = await command.run(
+    ...['--dsn', server.dsn, '--mix', 'session=1', '--encoding', 'none', '--verify', '--json', 'bare.json'],
+    ...['--rate', '100', '--duration', '1s', '--warmup', '0', '--sink', `ndjson:${server.sinkDir}`],
   );
-  expect(wrong, out + err).toEqual([]);
-}
-
-function tableText(): string {
-  const shown = (value: number): string => `${Number(value.toFixed(1))}`;
-  const rows = [...table].flatMap(([fault, figures]) =>
-    figures.map(
-      ({ figure, expected, printed, within }) =>
-        `| ${fault} | ${figure} | ${shown(expected)} | ${shown(printed)} | ${within === 0 ? 'exact' : `${within * 100} %`} |`,
-    ),
+  expect(ran.out).toContain(
+    'the server does not say what it stores: none of its 100 answers 200 has usage headers',
   );
-  return `| The server | Figure | Its own count | Printed | Bound |\n|---|---|---|---|---|\n${rows.join('\n')}\n`;
-}
+  expect(ran.err).toMatch(/FAILED: 100 requests were told 200 and nothing of them is stored/);
+  expect(ran.status).toBe(1);
+});
 
-const SECONDS_4 = ['--duration', '4s', '--warmup', '0'] as const;
-type Second = RunDocument['perSecond'][number];
-const sum = (seconds: readonly Second[], of: (second: Second) => number): number =>
-  seconds.reduce((all, second) => all + of(second), 0);
+describe('a server that is not sluice', () => {
+  // Before the first request there is no file.
+  const ids = (dir: string): string =>
+    `cat ${dir}/SLUICE_EVENTS/*.ndjson 2>/dev/null | sed -n 's/.*"event_id":"\\([0-9a-f]*\\)".*/\\1/p'`;
+  const run = (server: FaultyServer, ...args: string[]): Promise<Ran> =>
+    command.run(
+      ...['--dsn', server.dsn, '--encoding', 'none', '--rate', '200', '--duration', '1s', '--warmup', '0'],
+      ...['--quiet', '--json', 'other.json', '--junit', 'other.xml', '--summary', 'other.md', ...args],
+    );
 
-describe.concurrent('a server that', () => {
-  it('takes 300 a second of 600 is told to take 300, and the late answers are told apart', async () => {
-    const found = await load(
-      ...(['cap', { cap: 300 }, '--rate', '600', '--duration', '4s', '--warmup', '500ms'] as const),
-      ...['--min-rate', '590', '--junit', 'cap.xml'],
+  it('needs no flag, and the output says that it does not tell what it stores', async () => {
+    const ran = await run(await serve({ other: { ignores: [] } }));
+    expect(ran.out).toContain(
+      'the server does not say what it stores: none of its 200 answers 200 has usage headers',
     );
-    const { document, server, status, err, out } = found;
-    const [from, to] = windowOf(document);
-    const after = server.answered(to, Number.POSITIVE_INFINITY);
-    const rate = server.answered(from, to) / document.seconds;
-    const inTime = document.perSecond.filter(({ late }) => !late);
-    const inSeconds = (1000 * sum(inTime, ({ ok }) => ok)) / sum(inTime, ({ ms }) => ms);
-    holds(
-      'takes 300 of 600 a second',
-      [
-        close('answered/s', rate, document.ratePerSec),
-        close('answered/s of the stage', rate, document.stages[0]?.ratePerSec ?? 0),
-        close('answered/s of its seconds', rate, inSeconds),
-        exact('answered in all', 2400, document.expected),
-        close('after the end', after, document.late),
-        exact('failed', 0, document.failed),
-        close(
-          'wait + service, mean ms',
-          document.latencyMs.mean,
-          document.waitMs.mean + document.serviceMs.mean,
-        ),
-      ],
-      found,
-    );
-    expect(document.ratePerSec).toBeLessThan(306);
-    expect(document.waitMs.p50).toBeGreaterThan(5 * document.serviceMs.p50);
-    expect(status).toBe(1);
-    expect(err).toMatch(/\nFAILED: \d+\.\d requests\/s, wanted are at least 590\n$/);
-    expect(out).toMatch(/CAUTION: \d+ of 2400 expected answers came after the end/);
-    expect(out).toMatch(/CAUTION: \d+ % of the requests found all 64 connections busy/);
+    expect(ran.out).not.toContain('told 200 and not stored');
+    expect(bodyOf('other.md')).toContain('the server does not say');
+    expect(ran.status).toBe(0);
   });
 
-  it('answers after 100 ms has these as its service time, and nobody waited', async () => {
-    const found = await load('delay', { delayMs: 100 }, '--rate', '200', ...SECONDS_4);
-    const { document, status } = found;
-    holds(
-      'answers after 100 ms',
-      [exact('answered', 800, document.expected), exact('failed', 0, document.failed)],
-      found,
-    );
-    const { latencyMs, serviceMs, waitMs } = document;
-    expect(Math.min(latencyMs.p50, serviceMs.p50)).toBeGreaterThanOrEqual(100);
-    expect(waitMs.p50).toBeLessThan(serviceMs.p50);
-    expect(status).toBe(0);
-  });
-
-  it('stands still for a second shows that in each second that it touches', async () => {
-    const found = await load('stall', { stallMs: [1000, 3500] }, '--rate', '100', ...SECONDS_4);
-    const { document } = found;
-    let [elapsedMs, answered] = [0, 0];
-    const open = document.perSecond.flatMap(({ late, ms, ok, open }) => {
-      elapsedMs += ms;
-      answered += ok;
-      return late ? [] : [{ due: elapsedMs / 10 - answered, open }];
+  it('is asked by a command what it stored; a kind that it ignores is told as such', async () => {
+    const server = await serve({ other: { ignores: ['transaction', 'session'] } });
+    const mix = ['--mix', 'event=2,transaction=1,session=1', '--verify-wait', '2s'];
+    const ran = await run(server, ...mix, '--verify-with', ids(server.sinkDir));
+    const of = (type: string): number => server.log.filter((one) => one.type === type).length;
+    const [events, transactions, sessions] = ['event', 'transaction', 'session'].map(of);
+    const { verification, unstored } = command.document('other.json');
+    expect(verification).toMatchObject({ accepted: 200, stored: events, lost: 0, double: 0 });
+    expect(verification?.ignored).toEqual({ transaction: transactions, session: sessions });
+    expect(unstored).toEqual({
+      'transaction is ignored there': transactions,
+      'session is ignored there': sessions,
     });
-    holds(
-      'stands still from 1.0 to 3.5 s',
-      [
-        exact('answered', 400, document.expected),
-        close('open at the end of second 3', open[2]?.due ?? 0, open[2]?.open ?? 0),
-      ],
-      found,
+    expect(ran.out).toMatch(/ignored by this server: \d+ of \w+, \d+ of \w+/);
+    expect(ran.err).toMatch(
+      /^FAILED: \d+ requests were told 200 and nothing of them is stored \(.* is ignored there/m,
     );
-    expect(document.latencyMs.max).toBeGreaterThan(2400);
-    // In the second that is all silence the open requests have their age.
-    expect(document.perSecond[2]).toMatchObject({ ok: 0 });
-    expect(document.perSecond[2]?.p99Ms).toBeGreaterThan(1500);
-  });
-
-  it('says nothing is not quick: a rule ends the run after three seconds', async () => {
-    const found = await load(
-      ...(['silent', { silence: 1 }, '--rate', '100', '--duration', '20s', '--warmup', '0'] as const),
-      ...['--timeout', '5s', '--abort-on', 'p99>100'],
+    expect(ran.status).toBe(1);
+    const allowed = await run(
+      await serve({ other: { ignores: ['session'] } }),
+      ...[...mix, '--max-unstored', '200', '--verify-with', 'cat'],
     );
-    const { document, status } = found;
-    const measured = document.perSecond.filter(({ late }) => !late);
-    holds(
-      'never answers, --abort-on p99>100',
-      [
-        close('ends after s', 3, document.seconds, 0.1),
-        close('open in the last second', 100 * document.seconds, measured.at(-1)?.open ?? 0),
-        exact('answered', 0, document.requests),
-      ],
-      found,
-    );
-    for (const { p99Ms, second } of measured) expect(p99Ms).toBeGreaterThan(second * 900);
-    expect(status).toBe(1);
-  });
-
-  it('leaves one in twenty without an answer', async () => {
-    const found = await load('silence', { silence: 0.05 }, '--rate', '100', ...SECONDS_4, '--timeout', '3s');
-    const { document, server } = found;
-    const { silence } = server.counts;
-    holds(
-      'never answers 5 %',
-      [
-        exact('failed', silence, document.failed),
-        exact('time-outs', silence, document.byStatus['time-out']?.count ?? 0),
-        exact('answered', server.answeredAt.length, document.expected),
-      ],
-      found,
-    );
-    expect(silence).toBeGreaterThan(5);
-  });
-
-  it('refuses one in ten', async () => {
-    const found = await load('refusal', { refusal: 0.1 }, '--rate', '100', ...SECONDS_4);
-    const { document, server, status } = found;
-    holds(
-      'refuses 10 % (503)',
-      [
-        exact('failed', server.counts.refusal, document.failed),
-        exact('statuses 503', server.counts.refusal, document.statuses['503'] ?? 0),
-        exact('answered', server.answeredAt.length, document.expected),
-        close('answered/s', server.answeredAt.length / 4, document.ratePerSec),
-      ],
-      found,
-    );
-    expect(status).toBe(1);
-  });
-
-  it('loses some, doubles some and leaves out the usage headers of some', async () => {
-    const server = await serve({ loss: 0.02, double: 0.03, bare: 0.04 });
-    const ran = await command.run(
-      ...['--dsn', server.dsn, '--mix', 'event=1', '--encoding', 'none', '--json', 'stored.json'],
-      ...[
-        '--rate',
-        '200',
-        ...SECONDS_4,
-        '--verify',
-        '--verify-wait',
-        '2s',
-        '--sink',
-        `ndjson:${server.sinkDir}`,
-      ],
-    );
-    const document = command.document('stored.json');
-    const { verification: found } = document;
-    const { loss, double, bare, stored } = server.counts;
-    holds(
-      'loses 2 %, doubles 3 %, leaves out the usage headers of 4 %',
-      [
-        exact('lost', loss, found?.lost ?? -1),
-        exact('double items', double, found?.double ?? -1),
-        exact('told 200, not stored', bare, document.unstored['no usage headers'] ?? 0),
-        exact('accepted', 800 - bare, found?.accepted ?? 0),
-        exact('stored', stored + double, found?.stored ?? 0),
-        exact('tally', stored + double, found?.tallied ?? 0),
-      ],
-      ran,
-    );
-    expect(document.missed).toEqual([
-      expect.stringMatching(`^${bare} requests were told 200 and nothing of them is stored`),
-      expect.stringMatching(`^${loss} of ${800 - bare} envelopes`),
-      expect.stringMatching(`^${double} items`),
-      expect.stringMatching(/^the sink's tally grew by/),
+    expect([allowed.status, allowed.out]).toEqual([
+      0,
+      expect.stringContaining('stored 200, lost 0, double 0'),
     ]);
+  });
+
+  it('is told to have lost and doubled what it has', async () => {
+    const server = await serve({ other: { ignores: [] }, loss: 0.05, double: 0.05 });
+    const ran = await run(
+      ...([server, '--mix', 'event=1', '--verify-wait', '1s', '--verify-with', ids(server.sinkDir)] as const),
+    );
+    const { loss, double } = server.counts;
+    expect(Math.min(loss, double)).toBeGreaterThan(0);
+    expect(command.document('other.json').verification).toMatchObject({ lost: loss, double, ignored: {} });
     expect(ran.status).toBe(1);
   });
 
-  it('stores nothing of what it answers 200 does not pass with --verify', async () => {
-    const server = await serve({ bare: 1 });
-    const ran = await command.run(
-      ...['--dsn', server.dsn, '--mix', 'session=1', '--encoding', 'none', '--verify', '--json', 'bare.json'],
-      ...['--rate', '100', '--duration', '1s', '--warmup', '0', '--sink', `ndjson:${server.sinkDir}`],
-    );
-    const { unstored } = command.document('bare.json');
-    holds('stores nothing', [exact('told 200, not stored', 100, unstored['no usage headers'] ?? 0)], ran);
-    expect(ran.out).toContain('told 200 and not stored: 100 of 100 (no usage headers: 100)');
-    expect(ran.err).toMatch(/FAILED: 100 requests were told 200 and nothing of them is stored/);
-    expect(ran.status).toBe(1);
+  it('that has nothing has lost everything, and a command that fails is told', async () => {
+    const server = await serve({ other: { ignores: ['event'] } });
+    const nothing = await run(server, '--mix', 'event=1', '--verify-wait', '1s', '--verify-with', 'true');
+    expect(command.document('other.json').verification).toMatchObject({ lost: 200, ignored: {} });
+    expect(nothing.status).toBe(1);
+    const failing = await run(server, '--mix', 'event=1', '--verify-wait', '1s', '--verify-with', 'exit 7');
+    expect(failing.err).toContain('--verify-with: the command ended with 7');
+    expect(failing.status).toBe(1);
   });
+});
+
+it('the sluice dev of another folder is found by --data-dir, and without it the error names what is missing', async () => {
+  const server = await serve({});
+  const args = ['--mix', 'event=1', '--rate', '50', '--duration', '1s', '--warmup', '0', '--quiet'] as const;
+  const none = await command.run(...args, '--data-dir', 'elsewhere');
+  expect([none.status, none.err]).toEqual([2, expect.stringMatching(/no sluice dev runs on elsewhere/)]);
+  expect((await command.run(...args)).err).toMatch(/no sluice dev runs on \.sluice \(--data-dir names/);
+  const urls = { url: server.admin, adminUrl: server.admin, redisUrl: 'redis://h', natsUrl: 'nats://h' };
+  const dev = { ...urls, project: { id: '1', key: 'key', dsn: server.dsn }, pid: process.pid };
+  mkdirSync(join(command.dir, 'elsewhere'));
+  writeFileSync(join(command.dir, 'elsewhere', 'dev.json'), JSON.stringify(dev));
+  expect((await command.run(...args, '--data-dir', 'elsewhere')).status).toBe(0);
+  expect((await command.run(...args, '--data-dir=elsewhere')).status).toBe(0);
+  expect(server.log.length).toBe(100);
 });
 
 describe('what a server says', () => {
@@ -295,39 +301,49 @@ describe('the knee', () => {
   it.each([
     ['with no bound', []],
     ['with a bound of the latency', ['--max-p99', '400']],
-  ])('of a server that takes 300 a second is found within 5 %%, %s', async (bound, args) => {
+  ])('of a server that takes 300 a second is found within 5 %%, %s', async (_bound, args) => {
     const server = await serve({ cap: 300 });
     const ran = await command.run(
-      ...['--dsn', server.dsn, '--mix', 'event=1', '--encoding', 'none', '--json', 'knee.json', '--quiet'],
+      ...['--dsn', server.dsn, ...SENT, '--json', 'knee.json', '--quiet'],
       ...['--find-knee', '--rate', '190', '--step', '2s', '--warmup', '500ms', ...args],
     );
     const { knee } = command.document('knee.json');
-    holds(
-      `takes 300 a second, --find-knee ${bound}`,
-      [close('knee', 300, knee?.lastGoodRate ?? 0, 0.05)],
-      ran,
-    );
+    expect(Math.abs((knee?.lastGoodRate ?? 0) - 300), ran.out).toBeLessThanOrEqual(15);
     expect(ran.err).not.toContain('MaxListenersExceededWarning');
   });
 });
 
-it('two processes against a server that is too slow are told what it takes', async () => {
-  const found = await load(
-    ...(['both', { cap: 300 }, '--rate', '600', '--duration', '4s', '--warmup', '500ms'] as const),
-    ...['--processes', '2', '--report', 'both.html'],
-  );
-  const { document, server } = found;
-  const [from, to] = windowOf(document);
-  holds(
-    'takes 300 of 600 a second, --processes 2',
-    [
-      // The two begin a few milliseconds apart.
-      close('answered/s', server.answered(from, to) / document.seconds, document.ratePerSec, 0.04),
-      exact('answered in all', 2400, document.expected),
-      exact('asked for', 600, document.targetRate ?? 0),
-      exact('connections', 64, document.connections),
-    ],
-    found,
-  );
-  expect(document.runs).toHaveLength(2);
+/** Values that do not depend on where in a second an answer fell. */
+function comparable({
+  latencyMs: l,
+  serviceMs,
+  ratePerSec,
+  requests,
+  targetRate,
+  connections,
+}: RunDocument): number[] {
+  return [
+    ...[ratePerSec, requests, targetRate ?? 0, connections],
+    ...[l.mean, l.p50, l.p90, l.p95, l.p99, serviceMs.p50, serviceMs.p99],
+  ];
+}
+
+it('two processes say the same as one that sends at the rate of both', async () => {
+  const run = async (name: string, ...args: string[]): Promise<[Ran, number[]]> => {
+    // Its delays are the same in both runs, from the first request to the last.
+    const server = await serve({ delayMs: [200, 900] });
+    const ran = await command.run(
+      ...['--dsn', server.dsn, ...SENT, '--rate', '300', '--duration', '4s', '--warmup', '1s'],
+      ...['--connections', '320', '--json', name, '--quiet', ...args],
+    );
+    expect(ran.status, ran.out + ran.err).toBe(0);
+    return [ran, comparable(command.document(name))];
+  };
+  const [, one] = await run('one.json');
+  const [ran, two] = await run('two.json', '--processes', '2', '--report', 'two.html');
+  for (const [at, value] of one.entries())
+    expect(Math.abs((two[at] as number) - value), `${at}: ${one} ${two} ${ran.out}`).toBeLessThanOrEqual(
+      0.02 * value,
+    );
+  expect(command.document('two.json').runs).toHaveLength(2);
 });

@@ -14,8 +14,8 @@ export type Faults = {
   seed?: number;
   /** It takes so many requests a second, evenly; the others wait in line. */
   cap?: number;
-  /** Every answer waits so long. */
-  delayMs?: number;
+  /** Every answer waits for a time between these two. */
+  delayMs?: readonly [least: number, most: number];
   /** From one moment after the first request to another it answers nothing; then all at once. */
   stallMs?: readonly [from: number, to: number];
   /** Share that is never answered. */
@@ -28,18 +28,34 @@ export type Faults = {
   double?: number;
   /** Share that is told 200 without usage headers, and not stored. */
   bare?: number;
+  /** As a server that is not sluice: no usage headers, and of these types nothing is stored. */
+  other?: { ignores: readonly string[] };
 };
-type Drawn = 'silence' | 'refusal' | 'loss' | 'double' | 'bare' | 'stored';
+/** One request as the server saw it; times in Unix milliseconds. */
+export type Logged = {
+  number: number;
+  receivedAt: number;
+  answeredAt: number | undefined;
+  drawn: Drawn;
+  type: string;
+};
+export type Drawn = 'silence' | 'refusal' | 'loss' | 'double' | 'bare' | 'stored';
 const DRAWN = ['silence', 'refusal', 'loss', 'double', 'bare'] as const;
-const TICK_MS = 2;
+const TICK_MS = 1;
 const FLUSH_MS = 20;
+/** The header of an envelope and the type of its first item are within these. */
+const HEAD_BYTES = 1_000;
+/** Hexadecimal digits at the end of an id that number the requests of a run. */
+const NUMBER_DIGITS = 8;
+
+const unixMs = (): number => performance.timeOrigin + performance.now();
 
 export class FaultyServer {
   readonly sinkDir = temporaryFolder('faulty');
   readonly #faults: Faults;
   readonly #random;
   readonly #server: Server;
-  readonly #line: (readonly [at: number, answer: () => void])[] = [];
+  #line: (readonly [at: number, answer: () => void])[] = [];
   readonly #timers: NodeJS.Timeout[];
   #unwritten = '';
   #tallied = 0;
@@ -47,19 +63,26 @@ export class FaultyServer {
   #slotAt = 0;
   /** How many requests met each fault, or none. */
   readonly counts: Record<Drawn, number> = { silence: 0, refusal: 0, loss: 0, double: 0, bare: 0, stored: 0 };
+  readonly log: Logged[] = [];
   /** When each 200 was given, in Unix milliseconds. */
   readonly answeredAt: number[] = [];
+  /** By how much a turn of its loop was late at most: so late its notes may be. */
+  lagMs = 0;
+  #tickAt = 0;
+  /** How many of them had the usage headers. */
+  #usage = 0;
 
   private constructor(faults: Faults) {
     this.#faults = faults;
     this.#random = seededRandom(faults.seed ?? 1);
     mkdirSync(join(this.sinkDir, 'SLUICE_EVENTS', 'journal'), { recursive: true });
     this.#server = createServer((request, response) => {
+      if (request.method === 'GET') return this.#tell(request.url ?? '', response);
       let head = '';
       request.on('data', (data: Buffer) => {
-        if (head.length < 100) head += data.toString('latin1', 0, 100);
+        if (head.length < HEAD_BYTES) head += data.toString('latin1', 0, HEAD_BYTES);
       });
-      request.once('end', () => this.#take(response, /"event_id":"([0-9a-f]{32})"/.exec(head)?.[1]));
+      request.once('end', () => this.#take(response, head));
     });
     this.#timers = [setInterval(() => this.#tick(), TICK_MS), setInterval(() => this.#flush(), FLUSH_MS)];
   }
@@ -70,12 +93,17 @@ export class FaultyServer {
     return server;
   }
 
-  get dsn(): string {
-    return `http://key@127.0.0.1:${(this.#server.address() as AddressInfo).port}/1`;
+  get #host(): string {
+    return `127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
   }
 
-  get received(): number {
-    return Object.values(this.counts).reduce((sum, count) => sum + count, 0);
+  get dsn(): string {
+    return `http://key@${this.#host}/1`;
+  }
+
+  /** Where the usage and the metrics are told, as on an admin port. */
+  get admin(): string {
+    return `http://${this.#host}`;
   }
 
   /** 200s from one moment to another, in Unix milliseconds. */
@@ -95,45 +123,64 @@ export class FaultyServer {
     return 'stored';
   }
 
-  #take(response: ServerResponse, id: string | undefined): void {
+  #tell(path: string, response: ServerResponse): void {
+    const outcome = 'sluice_requests_total{endpoint="ingest",outcome="accepted"}';
+    response.end(
+      path === '/metrics'
+        ? `${outcome} ${this.#usage}\n`
+        : JSON.stringify({ projects: [{ id: '1', usage: { position: this.#usage } }] }),
+    );
+  }
+
+  #take(response: ServerResponse, head: string): void {
+    const id = /"event_id":"([0-9a-f]{32})"/.exec(head)?.[1];
+    const type = /\n\{"type":"([a-z_]+)"/.exec(head)?.[1] ?? 'none';
     const drawn = this.#draw();
     this.counts[drawn]++;
+    const number = Number.parseInt(id?.slice(-NUMBER_DIGITS) ?? '', 16);
+    const logged: Logged = { number, receivedAt: unixMs(), answeredAt: undefined, drawn, type };
+    this.log.push(logged);
     if (drawn === 'silence') return;
-    this.#line.push([this.#answerAt(performance.now()), () => this.#answer(drawn, response, id)]);
+    this.#line.push([this.#answerAt(performance.now()), () => this.#answer(logged, response, id)]);
     this.#tick();
   }
 
-  /** Never before what is in line already: each of the faults keeps the order. */
   #answerAt(now: number): number {
-    const { cap, delayMs = 0, stallMs } = this.#faults;
+    const { cap, delayMs: [least, most] = [0, 0], stallMs } = this.#faults;
+    const delay = least + (most - least) * this.#random();
     this.#firstAt ??= now;
-    const since = now - this.#firstAt;
-    const free = stallMs && since >= stallMs[0] && since < stallMs[1] ? this.#firstAt + stallMs[1] : now;
-    if (cap === undefined) return free + delayMs;
     // Slots are planned, so that a late tick takes none away.
-    this.#slotAt = Math.max(free, this.#slotAt + 1000 / cap);
-    return this.#slotAt + delayMs;
+    this.#slotAt = cap === undefined ? now : Math.max(now, this.#slotAt + 1000 / cap);
+    const since = this.#slotAt + delay - this.#firstAt;
+    const isStill = stallMs !== undefined && since >= stallMs[0] && since < stallMs[1];
+    return this.#firstAt + (isStill ? stallMs[1] : since);
   }
 
   #tick(): void {
     const now = performance.now();
-    let due = 0;
-    for (; due < this.#line.length && (this.#line[due]?.[0] as number) <= now; due++) this.#line[due]?.[1]();
-    if (due > 0) this.#line.splice(0, due);
+    if (this.#firstAt !== undefined) this.lagMs = Math.max(this.lagMs, now - this.#tickAt - TICK_MS);
+    this.#tickAt = now;
+    const due = this.#line.filter(([at]) => at <= now);
+    if (due.length === 0) return;
+    this.#line = this.#line.filter(([at]) => at > now);
+    for (const [, answer] of due) answer();
   }
 
-  #answer(drawn: Drawn, response: ServerResponse, id: string | undefined): void {
+  #answer(logged: Logged, response: ServerResponse, id: string | undefined): void {
+    const { drawn, type } = logged;
+    const { other } = this.#faults;
+    logged.answeredAt = unixMs();
     if (drawn === 'refusal') {
       response.writeHead(503, { 'Retry-After': '5' }).end('{"error":"Service overloaded"}');
       return;
     }
     const record = `{"project_id":"1","event_id":"${id}","item_index":0,"type":"event","payload":{}}\n`;
-    if (drawn === 'stored' || drawn === 'double') {
+    if ((drawn === 'stored' || drawn === 'double') && !other?.ignores.includes(type)) {
       this.#unwritten += drawn === 'double' ? record + record : record;
       this.#tallied++;
     }
-    this.answeredAt.push(performance.timeOrigin + performance.now());
-    const usage = drawn === 'bare' ? {} : { 'X-Service-Usage': `${this.answeredAt.length}/unlimited` };
+    this.answeredAt.push(logged.answeredAt);
+    const usage = drawn === 'bare' || other ? {} : { 'X-Service-Usage': `${++this.#usage}/unlimited` };
     response.writeHead(200, usage).end(`{"id":"${id}"}`);
   }
 
