@@ -1,8 +1,10 @@
 /** `sluice load` as a user runs it, against the whole system, with faults in the middle. */
-import { existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, symlinkSync } from 'node:fs';
 import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { RunDocument } from '../../bench/load/document.ts';
+import { openBrowser } from '../support/browser.ts';
 import { freeze, thaw } from '../support/freeze.ts';
 import { LoadCommand, type Ran, type Running } from '../support/load-command.ts';
 import { TestPostgres } from '../support/postgres.ts';
@@ -18,6 +20,30 @@ afterAll(() => command.close());
 const start = (...args: string[]): Running => command.start(args);
 const load = (...args: string[]): Promise<Ran> => command.run(...args);
 const documentAt = (name: string): RunDocument => command.document(name);
+
+const PICTURE_BYTES_MAX = 150 * 1024;
+
+/** Pictures of a report for docs/load-testing.md; LOAD_PICTURES=docs puts them there. */
+async function takePictures(report: string): Promise<void> {
+  const browser = await openBrowser();
+  try {
+    for (const [width, height] of [
+      [1280, 1110],
+      [400, 1560],
+    ] as const)
+      for (const colorScheme of ['light', 'dark'] as const) {
+        const page = await browser.newPage({ viewport: { width, height }, colorScheme });
+        await page.goto(pathToFileURL(report).href);
+        expect(await page.evaluate('document.documentElement.scrollWidth')).toBe(width);
+        const path = join(process.env.LOAD_PICTURES ?? dir, `load-report-${width}-${colorScheme}.png`);
+        await page.screenshot({ path });
+        await page.close();
+        expect(statSync(path).size, path).toBeLessThan(PICTURE_BYTES_MAX);
+      }
+  } finally {
+    await browser.close();
+  }
+}
 
 describe('without a server', () => {
   it('a wrong command line has exit status 2 and names the option', async () => {
@@ -108,6 +134,7 @@ describe('against ingest with two workers', () => {
     expect(stalled.length).toBeGreaterThan(0);
     expect(found.failed).toBeGreaterThan(0);
     expect(readFileSync(join(dir, 'faults.html'), 'utf8')).toContain('"lost":0');
+    await takePictures(join(dir, 'faults.html'));
   });
 
   it('what the sink counted and does not have is told as lost', async () => {
