@@ -3,6 +3,7 @@
  * port.
  */
 
+import { isIPv6 } from 'node:net';
 import { type Config, isSet } from '../config.ts';
 import { systemClock } from '../lib/clock.ts';
 import { credsExpiry } from '../lib/files/setting-files.ts';
@@ -138,6 +139,12 @@ function connectionsOf(config: Config, log: Log): Connections {
   return new Connections({ ...config, name: 'sluice ingest, primary', role: 'ingest', log });
 }
 
+/** The URL of the public port on this machine. */
+function ownUrl({ host, port }: Config): string {
+  const near = { '0.0.0.0': '127.0.0.1', '::': '::1' }[host] ?? host;
+  return `http://${isIPv6(near) ? `[${near}]` : near}:${port}`;
+}
+
 /**
  * Starts the primary. In development `onRequests` receives lines about finished requests.
  * @throws PortError when a port is taken
@@ -174,6 +181,7 @@ export async function runIngest(
   const management = {
     connections,
     publicUrl,
+    ingestUrl: ownUrl(config),
     heartbeatPath,
     shards,
     examine: () => examine(examined),

@@ -61,6 +61,7 @@ import {
   wantedRecord,
 } from './project-json.ts';
 import type { Sighting, TailWanted } from './tail-item.ts';
+import { sendTestEvent, type TestEvent } from './test-event.ts';
 import { type Usage, type UsageByHour, type UsageReader, usageByHour, usageOfAll } from './usage.ts';
 
 /** Parts that the operations of all callers share. */
@@ -68,6 +69,8 @@ export type ManagementParts = {
   connections: Connections;
   /** Base URL of DSNs and heartbeat URLs. */
   publicUrl: string;
+  /** Base URL that test events are sent to; if undefined, `publicUrl`. */
+  ingestUrl?: string;
   heartbeatPath: string;
   shards: number;
   /** Checks the deployment, for doctor. */
@@ -241,6 +244,13 @@ export class DirectOperations implements Operations {
   async usageOfAll(): Promise<Usage[]> {
     const projects = await (await this.#projects()).list();
     return usageOfAll(await this.#usageReader(), projects);
+  }
+
+  /** Sends a test event, and waits at most `waitMs` until it is stored. */
+  async sendTestEvent(idOrAlias: string, waitMs: number): Promise<TestEvent> {
+    const { connections, publicUrl, ingestUrl = publicUrl, shards } = this.#parts;
+    const project = await (await this.#projects()).get(idOrAlias);
+    return sendTestEvent({ link: await connections.nats(), ingestUrl, shards }, project, waitMs);
   }
 
   // ---- Heartbeat tokens ----

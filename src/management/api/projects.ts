@@ -9,6 +9,9 @@ const HOURS_DEFAULT = 24;
 /** Longest overlap of a key rotation: 99,999 weeks, as on the command line. */
 const OVERLAP_SECONDS_MAX = 99_999 * 7 * 86_400;
 
+/** Longest time that the answer to a test event waits until the event is stored. */
+const TEST_WAIT_SECONDS_MAX = 10;
+
 const SEARCH_CHARS_MAX = 100;
 
 const answerOf = (
@@ -92,6 +95,15 @@ const hours = integerIn(0, OUTCOME_DAYS_KEPT * 24).default(HOURS_DEFAULT);
 export const usage = operation({ query: z.strictObject({ hours }) }, async ({ operations, path, query }) => ({
   json: await operations.usageOf(`${path.id}`, query.hours),
 }));
+
+const waiting = z.strictObject({ wait: integerIn(0, TEST_WAIT_SECONDS_MAX).default(0) });
+
+export const sendTestEvent = operation(
+  { query: waiting, body: z.strictObject({}) },
+  async ({ operations, path, query }) => ({
+    json: await operations.sendTestEvent(`${path.id}`, query.wait * 1_000),
+  }),
+);
 
 export const history = operation({ query: sequencePage }, async ({ operations, path, query }) =>
   pageAnswer(

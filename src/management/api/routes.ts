@@ -15,6 +15,7 @@ import {
   projects,
   putProject,
   rotateKey,
+  sendTestEvent,
   usage,
 } from './projects.ts';
 import { doctor, tail } from './watch.ts';
@@ -36,6 +37,7 @@ const ROUTES: readonly Route[] = [
     methods: { GET: key, PATCH: patchKey, DELETE: removeKey },
   },
   { path: '/v1/projects/{id}/rotate-key', methods: { POST: rotateKey } },
+  { path: '/v1/projects/{id}/test-event', methods: { POST: sendTestEvent } },
   { path: '/v1/projects/{id}/usage', methods: { GET: usage } },
   { path: '/v1/projects/{id}/history', methods: { GET: history } },
   { path: '/v1/heartbeats', methods: { GET: heartbeats, POST: createHeartbeat } },

@@ -85,7 +85,7 @@ const fileLetter = (frameId: string): Promise<string> => letterIn(system.link, f
 
 it('is a document of OpenAPI 3.1 with an operation for each of the contract', () => {
   expect(api.document.openapi).toBe('3.1.0');
-  expect(api.operations).toHaveLength(23);
+  expect(api.operations).toHaveLength(24);
 });
 
 /** Without what says the same as its absence. */
@@ -518,6 +518,22 @@ it('tells usage, and deletes a project', async () => {
   expect((await ask('GET', PROJECT, { url: urlOf(id) })).status).toBe(404);
   const history = list(await ask('GET', `${PROJECT}/history`, { url: urlOf(id, '/history') }));
   expect(history.map(({ action }) => action)).toEqual(['create', 'delete']);
+});
+
+it('sends a test event, and tells what became of it', async () => {
+  const { id, keys } = (await create()) as Json & { keys: Json[] };
+  const TEST = '/v1/projects/{id}/test-event';
+  const url = urlOf(id, '/test-event');
+  const sent = async (query = ''): Promise<Json> => json(await ask('POST', TEST, { url: `${url}${query}` }));
+  // A worker knows a new project within a second.
+  await until(async () => (await sent()).became !== 'refused');
+  expect(await sent('?wait=1')).toEqual({ eventId: expect.any(String), status: 200, became: 'waiting' });
+  expect((await ask('PATCH', PROJECT, { url: urlOf(id), body: { enabled: false } })).status).toBe(200);
+  await until(async () => (await sent()).became === 'refused');
+  expect(await sent()).toMatchObject({ status: 401, reason: 'Invalid project or key' });
+  await ask('PATCH', KEY, { url: urlOf(id, `/keys/${keys[0]?.id}`), body: { enabled: false } });
+  const none = await ask('POST', TEST, { url });
+  expect([none.status, json(none).detail]).toEqual([409, expect.stringContaining('No key of project')]);
 });
 
 it('makes and deletes heartbeat tokens', async () => {
