@@ -4,15 +4,14 @@ function heartbeatTokens({ $, el, row, keyCell, moment, ask, pagedList, tell, bu
   const section = $('heartbeats');
   const rows = section.querySelector('tbody');
   const note = section.querySelector('.empty');
-  const start = pagedList(section, {
+  const tokens = pagedList(section, {
     clear: () => rows.replaceChildren(),
-    add: (tokens) => {
+    add: (page) => {
       $('new-heartbeat').hidden = isViewer();
-      rows.append(...tokens.map(tokenRow));
-      return tokens.length;
+      rows.append(...page.map(tokenRow));
     },
   });
-  const list = () => start('/v1/heartbeats?limit=50');
+  const list = () => tokens.start('/v1/heartbeats?limit=50');
 
   async function change(method, path, body) {
     try {

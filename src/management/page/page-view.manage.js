@@ -1,18 +1,15 @@
 /**
- * The part of ingest's page that asks the management API: projects with their keys, usage and
- * history, dead letters, and the form that creates a project. The page adds values as text nodes
- * only, so a value cannot become markup.
+ * The part of ingest's page that asks the management API: its requests, the list of projects and the
+ * form that creates one. Other files have the details of a project, heartbeats and dead letters. The
+ * page adds values as text nodes only, so a value cannot become markup.
  */
 // biome-ignore lint/correctness/noUnusedVariables: page-view.js, joined behind this file, calls it.
 function management({ $, el, svg, panel, usageCell, whole, bytes, groups, authorization }) {
   const ROWS = 50;
-  /** Entries of one answer when the page reads many dead letters. */
-  const READ = 1000;
-  /** Hours of usage that the page reads; sluice keeps no more. */
-  const USAGE_HOURS = 32 * 24;
   const COLUMNS = 8;
 
   const edit = editing({ el, panel, copy });
+  const address = pageAddress();
 
   // ---- The API ----
 
@@ -24,12 +21,20 @@ function management({ $, el, svg, panel, usageCell, whole, bytes, groups, author
 
   /** Whether the last answer said that the token is a viewer's. */
   let isViewer = false;
+  /** Requests that are not answered yet. */
+  const underWay = new Set();
 
   /**
    * Sends a request to the management API.
    * @returns the answer's JSON and ETag, and the path of the next page when there is one
    */
-  async function ask(path, { method = 'GET', body, etag } = {}) {
+  function ask(path, options) {
+    const answer = answerTo(path, options);
+    underWay.add(answer);
+    return answer.finally(() => underWay.delete(answer));
+  }
+
+  async function answerTo(path, { method = 'GET', body, etag } = {}) {
     const isChange = method !== 'GET';
     const headers = {
       ...authorization(),
@@ -49,48 +54,55 @@ function management({ $, el, svg, panel, usageCell, whole, bytes, groups, author
     return { json, next, etag: answer.headers.get('ETag') };
   }
 
+  /** Resolves when no request is under way, and what was read is drawn. */
+  async function settled() {
+    while (underWay.size > 0) {
+      await Promise.allSettled(underWay);
+      await new Promise((resolve) => setTimeout(resolve));
+    }
+  }
+
   /**
-   * Makes a list in a section. The returned function starts the list at a path: it reads pages of
-   * the API until ROWS rows are shown, and reads more at each click on "More". `add` shows the
-   * entries of a page and returns the number of its rows. A new start ends an earlier one.
+   * Makes a list in a section. `start` reads a path of the API until `rows` entries or more are
+   * there, and only then draws the list anew, so that a refresh leaves the page where it is. Each
+   * click on "More" reads ROWS more. `add` draws the entries of a page. A new start ends an earlier
+   * one.
    */
-  function pagedList(section, { clear, add }) {
+  function pagedList(section, { clear, add, drawn = () => undefined }) {
     const [more, note] = [section.querySelector('.more'), section.querySelector('.empty')];
     note.tabIndex = -1;
     let turn = 0;
     let shown = 0;
 
-    async function read(path) {
+    async function read(path, rows, isNew) {
       const mine = ++turn;
-      const enough = shown + ROWS;
       const hadFocus = document.activeElement === more;
       more.hidden = true;
       if (hadFocus) note.focus();
       try {
-        for (let next = path; next; ) {
+        const pages = [];
+        let next = path;
+        for (let left = rows; next && left > 0; left -= pages.at(-1).length) {
           const page = await ask(next);
           if (mine !== turn) return;
-          shown += add(page.json);
+          pages.push(page.json);
           next = page.next;
-          if (next && shown < enough) continue;
-          more.hidden = !next;
-          more.onclick = () => read(next);
-          if (hadFocus && next && document.activeElement === note) more.focus();
-          break;
         }
+        if (isNew) clear();
+        for (const page of pages) add(page);
+        shown = pages.reduce((sum, page) => sum + page.length, isNew ? 0 : shown);
+        more.hidden = !next;
+        more.onclick = () => read(next, ROWS, false);
+        if (hadFocus && next && document.activeElement === note) more.focus();
         note.className = 'empty';
-        note.textContent =
-          shown === 0 ? 'nothing yet' : `${whole(shown)} shown${more.hidden ? '' : ' so far'}`;
+        note.textContent = shown === 0 ? 'nothing yet' : `${whole(shown)} shown${next ? ' so far' : ''}`;
+        drawn(shown);
       } catch (error) {
         if (mine === turn) tell(note, error);
       }
     }
 
-    return (path) => {
-      shown = 0;
-      clear();
-      return read(path);
-    };
+    return { start: (path, rows = Math.max(ROWS, shown)) => read(path, rows, true), shown: () => shown };
   }
 
   function tell(note, { message }) {
@@ -115,13 +127,6 @@ function management({ $, el, svg, panel, usageCell, whole, bytes, groups, author
       .join(', ');
   }
 
-  // ---- One project ----
-
-  function stateOf({ enabled, expires }) {
-    if (!enabled) return 'disabled';
-    return expires !== undefined && Date.parse(expires) <= Date.now() ? 'expired' : 'enabled';
-  }
-
   function keyCell(key) {
     const button = el('button', { type: 'button' }, 'Show');
     button.addEventListener('click', () => {
@@ -132,235 +137,87 @@ function management({ $, el, svg, panel, usageCell, whole, bytes, groups, author
     return button;
   }
 
-  const keysPanel = (keys, change) =>
-    panel(
-      'Keys',
-      [
-        'key',
-        'label',
-        'state',
-        'expires',
-        'last used',
-        'limit / min',
-        'text',
-        ...(isViewer ? [] : ['change']),
-      ],
-      keys.map((key) => [
-        key.id,
-        key.label ?? '–',
-        stateOf(key),
-        moment(key.expires),
-        moment(key.lastUsed),
-        limit(key.rateLimit),
-        keyCell(key.key),
-        ...(isViewer ? [] : [el('span', {}, ...edit.keyButtons(key, change))]),
-      ]),
-    );
-
-  function limitsPanel({ id: _id, key: _key, dsn: _dsn, keys: _keys, ...fields }) {
-    const shown = { rateLimit: 'by plan', quota: undefined, ...fields };
-    return panel(
-      'Settings',
-      ['field', 'value'],
-      Object.entries(shown).map(([name, value]) => [name, textOf(value)]),
-    );
-  }
-
-  /** Sums hours to days: returns [day, counts by outcome], the newest day first. */
-  function byDay(hours) {
-    const days = new Map();
-    for (const { hour, outcomes } of hours) {
-      const day = hour.slice(0, 10);
-      const sums = days.get(day) ?? {};
-      for (const [name, count] of Object.entries(outcomes)) sums[name] = (sums[name] ?? 0) + count;
-      days.set(day, sums);
-    }
-    return [...days].sort(([one], [other]) => (one < other ? 1 : -1));
-  }
-
-  const sumOf = (outcomes) => Object.values(outcomes).reduce((sum, count) => sum + count, 0);
-
-  function bar(outcomes, top) {
-    let x = 0;
-    const parts = groups.map(([, colour, members]) => {
-      const width = (100 * members.reduce((sum, name) => sum + (outcomes[name] ?? 0), 0)) / top;
-      const part = svg('rect', { x, y: 0, width, height: 10, class: `fill-${colour}` });
-      x += width;
-      return part;
-    });
-    return svg(
-      'svg',
-      { viewBox: '0 0 100 10', preserveAspectRatio: 'none', 'aria-hidden': 'true' },
-      ...parts,
-    );
-  }
-
-  function usagePanel({ month, current, quota, hours }) {
-    const days = byDay(hours);
-    const top = Math.max(1, ...days.map(([, outcomes]) => sumOf(outcomes)));
-    const lines = days.map(([day, outcomes]) => [
-      day,
-      bar(outcomes, top),
-      whole(sumOf(outcomes)),
-      textOf(outcomes),
-    ]);
-    const made = panel('Usage', ['day (UTC)', 'shares', 'requests', 'outcomes'], lines);
-    const line = el(
-      'p',
-      { class: 'month' },
-      `${month}: `,
-      usageCell({ usage: { position: current }, quota }),
-    );
-    made.querySelector('h2').after(line);
-    return made;
-  }
-
-  function changesOf({ from = {}, to = {} }) {
-    const names = [...new Set([...Object.keys(from), ...Object.keys(to)])];
-    return names
-      .filter((name) => JSON.stringify(from[name]) !== JSON.stringify(to[name]))
-      .map((name) => `${name}: ${textOf(from[name])} → ${textOf(to[name])}`)
-      .join('; ');
-  }
-
-  function historyPanel(base) {
-    const body = el('tbody');
-    const heads = ['at (UTC)', 'by', 'action', 'what'].map((text) => el('th', { scope: 'col' }, text));
-    const section = el('section', { class: 'panel' }, el('h2', {}, 'History'));
-    const more = el('button', { type: 'button', class: 'more' }, 'More');
-    const table = el('table', { 'aria-label': 'History' }, el('thead', {}, el('tr', {}, ...heads)), body);
-    section.append(table, el('p', { class: 'empty' }), more);
-    const start = pagedList(section, {
-      clear: () => body.replaceChildren(),
-      add: (changes) => {
-        const lines = changes.map((change) => {
-          const what = change.action === 'change' ? changesOf(change) : '';
-          return row([moment(change.at), change.by, change.action, what]);
-        });
-        body.append(...lines);
-        return lines.length;
-      },
-    });
-    start(`${base}/history?limit=${ROWS}`);
-    return section;
-  }
-
-  async function fillDetails(cell, id) {
-    const base = `/v1/projects/${encodeURIComponent(id)}`;
-    const paths = [base, `${base}/keys`, `${base}/usage?hours=${USAGE_HOURS}`];
-    const [{ json: project, etag }, { json: keys }, { json: usage }] = await Promise.all(
-      paths.map((path) => ask(path)),
-    );
-    const note = el('p', { role: 'alert', hidden: '' });
-    const change = async (method, path, body) => {
-      note.hidden = true;
-      const { place } = document.activeElement.dataset;
-      try {
-        await ask(`${base}${path}`, { method, body, etag });
-        if (method === 'DELETE' && path === '') return closed(id);
-        await fillDetails(cell, id);
-        focusAgain(cell, place);
-      } catch (error) {
-        tell(note, error);
-      }
-    };
-    cell.replaceChildren(
-      note,
-      edit.dsnPanel(project),
-      keysPanel(keys, change),
-      edit.reasonsPanel(usage, whole),
-      usagePanel(usage),
-      limitsPanel(project),
-      ...(isViewer ? [] : edit.forms(project, change)),
-      historyPanel(base),
-    );
-    for (const one of cell.querySelectorAll('.panel:has(table)')) scrollable(one);
-  }
-
-  /** Lets the keyboard scroll a panel whose table may be wider than the window. */
-  function scrollable(one) {
-    const named = { role: 'region', tabindex: '0', 'aria-label': one.querySelector('h2').textContent };
-    for (const [name, value] of Object.entries(named)) one.setAttribute(name, value);
-  }
-
-  /**
-   * Gives the focus back to a field or button after the project was drawn anew. When it is gone, its
-   * project's button gets the focus. Nothing happens when the reader has gone elsewhere meanwhile.
-   */
-  function focusAgain(cell, place) {
-    if (place === undefined || document.activeElement !== document.body) return;
-    const found = [...cell.querySelectorAll('[data-place]')].find(({ dataset }) => dataset.place === place);
-    (found ?? cell.parentElement.previousElementSibling.querySelector('button')).focus();
-  }
+  // ---- All projects ----
 
   /** Reads the list again after a project was deleted. */
-  function closed(id) {
-    opened.delete(id);
+  function onDeleted(id) {
+    close(id);
     listProjects();
     $('filter').focus();
   }
 
-  function detailsOf(id) {
-    const note = el('p', { class: 'empty' }, 'asking');
-    const cell = el('td', { colspan: `${COLUMNS}` }, note);
-    fillDetails(cell, id).catch((error) => tell(note, error));
-    return el('tr', { class: 'details' }, cell);
+  const texts = { row, keyCell, moment, limit, textOf };
+  const requests = { ask, pagedList, tell, isViewer: () => isViewer };
+  const drawing = { el, svg, panel, usageCell, whole, groups, edit, columns: COLUMNS };
+  const openProject = projectDetails({ ...texts, ...requests, ...drawing, onDeleted });
+  /** Details of the open projects, by id. The address names them, too. */
+  const opened = new Map();
+
+  function close(id) {
+    opened.delete(id);
+    const others = address.all('project').filter((other) => other !== id);
+    address.set('project', others, { isStep: true });
   }
 
-  // ---- All projects ----
-
-  /**
-   * Projects whose details are open. A refresh leaves them open. The page's address names the
-   * project that was opened last.
-   */
-  const opened = new Set(
-    /^#project\/[\w-]+$/.test(location.hash) ? [location.hash.slice('#project/'.length)] : [],
-  );
-  // When the address names a project, the list shows only this project, because among thousands it
-  // may not be on the first page of the list.
-  for (const id of opened) $('filter').value = id;
-
-  function projectRow(project) {
+  /** Makes the rows of a project: one line, and the details when the address names the project. */
+  function projectRows(project) {
     const { id, alias = '–', name = '–', plan, keys, rateLimit, quota, enabled } = project;
-    const button = el('button', { type: 'button', class: 'link', 'aria-expanded': 'false' }, id);
+    const button = el('button', { type: 'button', class: 'link' }, id);
     const state = enabled ? 'enabled' : 'disabled';
     const perMinute = rateLimit === undefined ? 'by plan' : whole(rateLimit);
     const line = row([button, name, alias, plan, whole(keys.length), perMinute, limit(quota), state]);
-    let details;
-    const toggle = () => {
-      details?.remove();
-      details = details ? undefined : detailsOf(id);
-      if (details) line.after(details);
-      button.setAttribute('aria-expanded', `${details !== undefined}`);
-      if (details) opened.add(id);
-      else opened.delete(id);
+    const show = () => {
+      const details = opened.get(id) ?? openProject(id);
+      opened.set(id, details);
+      button.setAttribute('aria-expanded', 'true');
+      details.read();
+      return details.line;
     };
+    button.setAttribute('aria-expanded', 'false');
     line.addEventListener('click', () => {
-      toggle();
-      history.replaceState(null, '', details ? `#project/${id}` : location.pathname);
+      const details = opened.get(id);
+      if (!details) {
+        line.after(show());
+        return address.set('project', [...address.all('project'), id], { isStep: true });
+      }
+      details.line.remove();
+      close(id);
+      button.setAttribute('aria-expanded', 'false');
     });
-    if (opened.has(id)) queueMicrotask(toggle);
-    return line;
+    return address.all('project').includes(id) ? [line, show()] : [line];
   }
 
-  const wanted = () => $('filter').value.trim().slice(0, 100);
-  const projectRows = $('listed-projects').querySelector('tbody');
-  const startProjects = pagedList($('listed-projects'), {
-    clear: () => projectRows.replaceChildren(),
-    add: (projects) => {
-      const lines = projects.map(projectRow);
-      projectRows.append(...lines);
-      return lines.length;
-    },
+  const listed = $('listed-projects').querySelector('tbody');
+  const projectList = pagedList($('listed-projects'), {
+    clear: () => listed.replaceChildren(),
+    add: (projects) => listed.append(...projects.flatMap(projectRows)),
+    drawn: (rows) => address.keep({ rows }),
   });
-  function listProjects() {
-    const search = wanted() === '' ? '' : `&search=${encodeURIComponent(wanted())}`;
-    return startProjects(`/v1/projects?limit=${ROWS}${search}`);
+  /** Lists projects as the address says. */
+  async function listProjects(rows) {
+    const search = address.get('search').slice(0, 100);
+    const open = address.all('project');
+    for (const id of opened.keys()) if (!open.includes(id)) opened.delete(id);
+    const query = search === '' ? '' : `&search=${encodeURIComponent(search)}`;
+    await projectList.start(`/v1/projects?limit=${ROWS}${query}`, rows);
+    if (search === '') await Promise.all(open.map(showAbove));
   }
+
+  /** Shows an open project above the list, when the list does not reach to it. */
+  async function showAbove(id) {
+    if (opened.get(id)?.line.isConnected) return;
+    const found = await ask(`/v1/projects/${encodeURIComponent(id)}`).catch(() => undefined);
+    if (found && !opened.get(id)?.line.isConnected) listed.prepend(...projectRows(found.json));
+  }
+
   let typing;
   $('filter').addEventListener('input', () => {
     clearTimeout(typing);
-    typing = setTimeout(listProjects, 200);
+    typing = setTimeout(() => {
+      const isStep = address.get('search') === '';
+      address.set('search', [$('filter').value.trim()], { isStep });
+      listProjects(ROWS);
+    }, 200);
   });
 
   // ---- A new project ----
@@ -409,74 +266,31 @@ function management({ $, el, svg, panel, usageCell, whole, bytes, groups, author
     submit.disabled = false;
   });
 
-  // ---- Dead letters ----
-
-  const letterRows = $('dead-letters').querySelector('tbody');
-  let reasons = new Map();
-  function showReasons() {
-    const lines = [...reasons].sort(([, one], [, other]) => other.count - one.count);
-    const cells = lines.map(([reason, { count, newest }]) => [reason, whole(count), moment(newest)]);
-    const shown = panel('By reason', ['reason', 'count', 'newest (UTC)'], cells);
-    $('reasons').replaceChildren(...shown.querySelectorAll('table'));
-    $('dead-letters').querySelector('details').hidden = cells.length === 0;
-  }
-  /** Makes the buttons of a dead letter. The outcome of a click replaces them. */
-  function letterButtons(id) {
-    const path = `/v1/dead-letters/${id}`;
-    const place = el('span', { role: 'status', tabindex: '-1' });
-    const act = async (method, target) => {
-      place.replaceChildren('under way');
-      place.focus();
-      try {
-        const { became = 'purged', reason } = (await ask(target, { method })).json ?? {};
-        place.textContent = reason === undefined ? became : `${became}: ${reason}`;
-      } catch (error) {
-        tell(place, error);
-      }
-    };
-    place.append(
-      edit.button('Replay', () => act('POST', `${path}/replay?wait=10`)),
-      edit.button('Purge', () => confirm(`Remove dead letter ${id} for good?`) && act('DELETE', path)),
-    );
-    return place;
-  }
-  const startLetters = pagedList($('dead-letters'), {
-    clear: () => {
-      reasons = new Map();
-      letterRows.replaceChildren();
-      showReasons();
-    },
-    add: (letters) => {
-      for (const { id, reason, filedAt, projectId = '–', type = '–', bytes: size } of letters) {
-        // The letters come in the order of their filing, so the last one is the newest.
-        reasons.set(reason, { count: (reasons.get(reason)?.count ?? 0) + 1, newest: filedAt });
-        const buttons = isViewer ? '' : letterButtons(id);
-        letterRows.append(row([id, projectId, type, bytes(size), moment(filedAt), buttons, reason]));
-      }
-      showReasons();
-      return letters.length;
-    },
-  });
-
-  const { button } = edit;
-  const parts = { $, el, row, keyCell, moment, ask, pagedList, tell, button, isViewer: () => isViewer };
-  const listHeartbeats = heartbeatTokens(parts);
-
   // ---- All lists ----
 
-  function refresh() {
+  const { button } = edit;
+  const listHeartbeats = heartbeatTokens({ $, el, button, ...texts, ...requests });
+  const listLetters = deadLetters({ $, el, panel, whole, bytes, button, address, ...texts, ...requests });
+
+  async function refresh(rows) {
     if ($('management').hidden) return;
-    listProjects();
-    listHeartbeats();
-    startLetters(`/v1/dead-letters?limit=${READ}`);
+    await Promise.all([listProjects(rows), listHeartbeats(), listLetters()]);
+    await settled();
   }
-  $('refresh').addEventListener('click', refresh);
+  $('refresh').addEventListener('click', () => refresh());
+  /** Draws the lists as the address says. */
+  const draw = () =>
+    address.move(() => {
+      $('filter').value = address.get('search');
+      return refresh(address.rows());
+    });
+  addEventListener('popstate', draw);
 
   /** Shows this part of the page when it is called first. */
   function open() {
     if (!$('management').hidden) return;
     $('management').hidden = false;
-    refresh();
+    draw();
   }
   return { open, refresh };
 }

@@ -10,6 +10,17 @@ import { PLANS } from '../../projects/project.ts';
 /** The names that the page's forms offer, as the page's script reads them. */
 const KNOWN_NAMES = `const KNOWN_NAMES = ${JSON.stringify({ filters: FILTER_NAMES, plans: PLANS })};\n`;
 
+/** Parts of the script. Each calls functions of those before it. */
+const SCRIPTS = [
+  'address.js',
+  'edit.js',
+  'project.js',
+  'heartbeats.js',
+  'letters.js',
+  'manage.js',
+  'js',
+] as const;
+
 type AdminPage = { html: string; headers: Readonly<Record<string, string>> };
 
 const part = (extension: string): string =>
@@ -37,7 +48,7 @@ let loaded: AdminPage | undefined;
 export function loadAdminPage(): AdminPage {
   if (loaded) return loaded;
   const style = part('css');
-  const script = KNOWN_NAMES + ['edit.js', 'heartbeats.js', 'manage.js', 'js'].map(part).join('');
+  const script = KNOWN_NAMES + SCRIPTS.map(part).join('');
   const html = part('html')
     .replace('<!-- style -->', () => `<style>${style}</style>`)
     .replace('<!-- script -->', () => `<script>${script}</script>`);

@@ -42,7 +42,7 @@ async function open(url: string): Promise<{ page: Page; asked: string[]; complai
   page.on('console', (message) => {
     if (message.type() === 'error') complaints.push(message.text());
   });
-  await page.goto(`${url}/`);
+  await page.goto(new URL(url).href);
   await page.locator('#main').waitFor({ state: 'visible' });
   return { page, asked, complaints };
 }
@@ -333,7 +333,7 @@ it('adds, disables and replaces keys, and deletes a project whose id is typed', 
   await expect.poll(async () => (await cells(place, 'Keys')).length).toBe(3);
 
   // A refresh closes nothing, and neither does loading the page anew.
-  expect(page.url()).toBe(`${system.adminUrl}/#project/${id}`);
+  expect(page.url()).toBe(`${system.adminUrl}/#search=${id}&project=${id}`);
   await page.locator('#refresh').click();
   await place.locator('h2', { hasText: 'History' }).waitFor();
   await page.reload();
@@ -409,12 +409,22 @@ it('shows why requests were refused', async () => {
   await page.close();
 });
 
+let paged: Promise<string[]> | undefined;
+/** Makes more projects than one page of the list has, once, whichever test comes first. */
+const morePagesOfProjects = (): Promise<string[]> => {
+  paged ??= (async () => {
+    const made: string[] = [];
+    for (let at = 0; at < 55; at++) {
+      const keys = [{ key: `paged${at}`, label: `of page ${at}` }];
+      made.push((await api<Listed>('/projects', { plan: 'Free', keys })).id);
+    }
+    return made;
+  })();
+  return paged;
+};
+
 it('reads projects in pages, and looks through all of them for what is filtered', async () => {
-  const made: string[] = [];
-  for (let at = 0; at < 55; at++) {
-    const keys = [{ key: `paged${at}`, label: `of page ${at}` }];
-    made.push((await api<Listed>('/projects', { plan: 'Free', keys })).id);
-  }
+  const made = await morePagesOfProjects();
   const all = (await api<Listed[]>('/projects?limit=1000')).map(({ id }) => id);
   const { page, complaints } = await open(system.adminUrl);
   const shown = (): Promise<string[]> => listed(page).locator('td:first-child').allTextContents();
@@ -426,6 +436,62 @@ it('reads projects in pages, and looks through all of them for what is filtered'
   await expect.poll(shown).toEqual([made[54]]);
   await page.close();
   expect(complaints).toEqual([]);
+});
+
+it('keeps its place: open projects, search, listed pages, a begun edit and scroll', async () => {
+  const made = await morePagesOfProjects();
+  const all = (await api<Listed[]>('/projects?limit=1000')).map(({ id }) => id);
+  const { page, complaints } = await open(system.adminUrl);
+  const rows = page.locator('#listed-projects > table > tbody > tr:not(.details)');
+  const histories = page.locator('tr.details h2', { hasText: 'History' });
+  const top = (): Promise<number> => page.evaluate('scrollY');
+  await page.locator('#listed-projects .more').click();
+  await expect.poll(() => rows.count()).toBe(all.length);
+  const [first, last] = [`${all[1]}`, `${all.at(-1)}`];
+  for (const id of [last, first]) {
+    await page.getByRole('button', { name: id, exact: true }).click();
+    await histories.nth(id === last ? 0 : 1).waitFor();
+  }
+  expect(new URL(page.url()).hash).toBe(`#project=${last}&project=${first}`);
+
+  // A refresh draws the lists anew, when all is read.
+  const form = page.locator('tr.details').first();
+  await field(form, 'Change it', 'name').fill('half a na');
+  await page.evaluate('scrollTo(0, 700)');
+  const old = await rows.first().elementHandle();
+  await page.evaluate(`document.querySelector('#refresh').click()`);
+  await expect
+    .poll(() => old?.evaluate((row) => (row as unknown as { isConnected: boolean }).isConnected))
+    .toBe(false);
+  expect([await rows.count(), await histories.count(), await top()]).toEqual([all.length, 2, 700]);
+  expect(await field(form, 'Change it', 'name').inputValue()).toBe('half a na');
+
+  await expect.poll(() => page.evaluate('history.state.top')).toBe(700);
+  await page.reload();
+  await expect
+    .poll(async () => [await rows.count(), await histories.count(), await top()])
+    .toEqual([all.length, 2, 700]);
+  await page.goBack();
+  await expect.poll(() => histories.count()).toBe(1);
+  expect(new URL(page.url()).hash).toBe(`#project=${last}`);
+  await page.goForward();
+  await expect.poll(() => histories.count()).toBe(2);
+
+  await page.locator('#filter').fill('of page 54');
+  await expect.poll(() => rows.locator('td:first-child').allTextContents()).toEqual([made[54]]);
+  await page.reload();
+  await expect.poll(() => rows.locator('td:first-child').allTextContents()).toEqual([made[54]]);
+  expect(await page.locator('#filter').inputValue()).toBe('of page 54');
+  await page.goBack();
+  await expect.poll(() => rows.count()).toBe(all.length);
+  expect(await page.locator('#filter').inputValue()).toBe('');
+  await page.close();
+
+  // A link shows a project that the first page of the list does not reach.
+  const linked = await open(`${system.adminUrl}/#project=${last}`);
+  await linked.page.locator('tr.details h2', { hasText: 'History' }).waitFor();
+  await linked.page.close();
+  expect([...complaints, ...linked.complaints]).toEqual([]);
 });
 
 it('shows what the API refuses as its detail', async () => {
