@@ -12,6 +12,9 @@ function editing({ el, panel, copy }) {
     ['after 30 days', 30 * DAY_SEC],
   ];
 
+  /** Seconds that a test event may take until it is stored. */
+  const TEST_WAIT_SEC = 10;
+
   /** Lines that set up an SDK, by its name. */
   const SNIPPETS = {
     Browser: (dsn) => `import * as Sentry from '@sentry/browser';\nSentry.init({ dsn: '${dsn}' });`,
@@ -202,6 +205,40 @@ function editing({ el, panel, copy }) {
     return el('section', { class: 'panel' }, el('h2', {}, 'DSN'), tools);
   }
 
+  /** Sentences about a test event, by what became of it. */
+  const BECAME = {
+    stored: ({ eventId }) => `Event ${eventId} is stored.`,
+    waiting: ({ eventId }) =>
+      `Event ${eventId} is accepted, and not stored after ${TEST_WAIT_SEC} s: the processor is behind or away.`,
+    'dead letter': ({ eventId, letter, reason }) =>
+      `Event ${eventId} was accepted and could not be stored. It is dead letter ${letter}: ${reason}.`,
+    filtered: ({ reason }) => `The event is not stored: the filter ${reason} took it.`,
+    refused: ({ status, reason }) => `The event was refused with ${status}: ${reason}.`,
+  };
+
+  /** Makes the panel that sends a test event to a project and says what became of the event. */
+  function testPanel(base, { ask, tell }) {
+    const said = el('p', { class: 'empty', role: 'status' });
+    said.textContent = 'The event counts for limit and quota, and is stored like any other.';
+    let isUnderWay = false;
+    const send = button('Send a test event', async () => {
+      if (isUnderWay) return;
+      isUnderWay = true;
+      said.className = 'empty';
+      said.textContent = 'under way';
+      try {
+        const path = `${base}/test-event?wait=${TEST_WAIT_SEC}`;
+        const { json } = await ask(path, { method: 'POST', body: {} });
+        said.textContent = BECAME[json.became](json);
+        if (json.became !== 'stored') said.className = 'trouble';
+      } catch (error) {
+        tell(said, error);
+      }
+      isUnderWay = false;
+    });
+    return el('section', { class: 'panel' }, el('h2', {}, 'Test'), el('div', { class: 'tools' }, send), said);
+  }
+
   /** Makes the table of reasons why requests were refused or stored nothing, by frequency. */
   function reasonsPanel({ hours }, whole) {
     const sums = new Map();
@@ -223,5 +260,5 @@ function editing({ el, panel, copy }) {
     rotateForm(change),
     deleteForm(project, change),
   ];
-  return { forms, keyButtons, dsnPanel, reasonsPanel, button };
+  return { forms, keyButtons, dsnPanel, testPanel, reasonsPanel, button };
 }

@@ -132,7 +132,7 @@ function projectDetails(parts) {
 
   /**
    * Reads an open project and draws it. Its forms stay while the record is the same, when the reader
-   * has begun to fill them in. A DSN that is shown stays, too.
+   * has begun to fill them in. A DSN that is shown and the outcome of a test stay, too.
    */
   async function fill(shown) {
     const { id, cell, alert } = shown;
@@ -159,9 +159,11 @@ function projectDetails(parts) {
       shown.forms = isViewer() ? [] : edit.forms(project, change);
     Object.assign(shown, { etag, dsn: project.dsn });
     shown.history ??= historyPanel(base);
+    shown.test ??= edit.testPanel(base, { ask, tell });
     cell.replaceChildren(
       alert,
       shown.dsnPanel,
+      ...(isViewer() ? [] : [shown.test]),
       keysPanel(keys, change),
       edit.reasonsPanel(usage, whole),
       usagePanel(usage),

@@ -438,6 +438,33 @@ it('reads projects in pages, and looks through all of them for what is filtered'
   expect(complaints).toEqual([]);
 });
 
+it('sends a test event, and says that it is stored or why not', async () => {
+  const project = await system.createProject();
+  const { page, complaints } = await open(system.adminUrl);
+  const place = await details(page, project.id);
+  const button = place.getByRole('button', { name: 'Send a test event' });
+  const said = place.locator('section', { has: page.locator('h2:text-is("Test")') }).locator('[role=status]');
+  await button.click();
+  await said.filter({ hasText: /^Event [0-9a-f]{32} is stored\.$/ }).waitFor();
+  const [id = ''] = /[0-9a-f]{32}/.exec(`${await said.textContent()}`) ?? [];
+  expect(system.stored().filter((one) => one.event_id === id)).toMatchObject([
+    { project_id: project.id, type: 'event', payload: { message: 'Test event of sluice' } },
+  ]);
+  expect(await violations(page)).toEqual([]);
+
+  await system.processor?.stop();
+  await button.click();
+  await said.filter({ hasText: /is accepted, and not stored after 10 s/ }).waitFor();
+  system.processor = system.startProcessor();
+  await system.ready();
+  await system.changeProject(project, (record) => ({ ...record, quota: 0 }));
+  await until(async () => (await system.send(project, errorEvent(eventId()))).status === 429);
+  await button.click();
+  await said.filter({ hasText: /^The event was refused with 429: / }).waitFor();
+  await page.close();
+  expect(complaints).toEqual([]);
+});
+
 it('keeps its place: open projects, search, listed pages, a begun edit and scroll', async () => {
   const made = await morePagesOfProjects();
   const all = (await api<Listed[]>('/projects?limit=1000')).map(({ id }) => id);
