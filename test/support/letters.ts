@@ -8,10 +8,15 @@ import type { NatsLink } from '../../src/stream/nats.ts';
 export async function fileLetter(
   link: NatsLink,
   frameId: string,
-  { reason = 'it is no frame', body = `bytes of ${frameId}` } = {},
+  {
+    reason = 'it is no frame',
+    body = `bytes of ${frameId}`,
+    projectId,
+  }: { reason?: string; body?: string; projectId?: string } = {},
 ): Promise<string> {
   const letters = new DeadLetters({ link, log: createLog('silent') });
-  const facts = { kind: 'frame', reason, subject: 'sluice.events.0', frameId } as const;
+  const place = { kind: 'frame', reason, subject: 'sluice.events.0', frameId } as const;
+  const facts = { ...place, ...(projectId !== undefined && { projectId }) };
   const [report] = await letters.publish([{ ...facts, body: Buffer.from(body) }]);
   if (report?.lost !== undefined) throw new Error(report.lost);
   return deadLetterId(facts);

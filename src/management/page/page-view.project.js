@@ -74,6 +74,14 @@ function projectDetails(parts) {
     );
   }
 
+  /** Says when a request was last accepted. Requests are counted by hour. */
+  function lastAccepted(hours) {
+    const last = hours.findLast(({ outcomes }) => outcomes.accepted > 0);
+    return last
+      ? `last accepted request: in the hour from ${moment(last.hour)} UTC`
+      : `no accepted request in ${USAGE_HOURS / 24} days`;
+  }
+
   function usagePanel({ month, current, quota, hours }) {
     const days = byDay(hours);
     const top = Math.max(1, ...days.map(([, outcomes]) => sumOf(outcomes)));
@@ -90,7 +98,7 @@ function projectDetails(parts) {
       `${month}: `,
       usageCell({ usage: { position: current }, quota }),
     );
-    made.querySelector('h2').after(line);
+    made.querySelector('h2').after(line, el('p', { class: 'last' }, lastAccepted(hours)));
     return made;
   }
 
@@ -155,8 +163,7 @@ function projectDetails(parts) {
       }
     };
     if (project.dsn !== shown.dsn || !shown.dsnPanel) shown.dsnPanel = edit.dsnPanel(project);
-    if (etag !== shown.etag || !shown.forms.some(isTouched))
-      shown.forms = isViewer() ? [] : edit.forms(project, change);
+    if (etag !== shown.etag || !shown.forms.some(isTouched)) shown.forms = edit.forms(project, change);
     Object.assign(shown, { etag, dsn: project.dsn });
     shown.history ??= historyPanel(base);
     shown.test ??= edit.testPanel(base, { ask, tell });
@@ -168,7 +175,7 @@ function projectDetails(parts) {
       edit.reasonsPanel(usage, whole),
       usagePanel(usage),
       limitsPanel(project),
-      ...shown.forms,
+      ...(isViewer() ? [] : shown.forms),
       shown.history.section,
     );
     for (const one of cell.querySelectorAll('.panel:has(table)')) scrollable(one);

@@ -218,6 +218,10 @@ it('creates a project whose DSN is accepted, and shows its usage and history', a
     )
     .toEqual([[day, '', expect.anything(), expect.stringContaining('accepted 1')]]);
   expect(await place.locator('.month').textContent()).toMatch(/^\d{4}-\d\d: 1 of 1,000$/);
+  const [used] = (await api<{ hours: { hour: string }[] }>(`/projects/${id}/usage?hours=2`)).hours;
+  expect(await place.locator('.last').textContent()).toBe(
+    `last accepted request: in the hour from ${used?.hour.slice(0, 16).replace('T', ' ')} UTC`,
+  );
   expect(await place.locator('rect').count()).toBe(5);
   await expect
     .poll(() => cells(place, 'History'))
@@ -239,6 +243,7 @@ it('shows keys, their text at a click alone, and a hostile label as text', async
   const added = await api<Listed>(`/projects/${id}/keys`, { label: HOSTILE, expires });
   const { page, complaints } = await open(system.adminUrl);
   const place = await details(page, id);
+  expect(await place.locator('.last').textContent()).toBe('no accepted request in 32 days');
   const [first, second] = await cells(place, 'Keys');
   expect(first?.slice(1)).toEqual(['–', 'enabled', '–', '–', 'none', 'Show', 'DisableRemove']);
   expect(second).toEqual([
@@ -530,24 +535,43 @@ it('shows what the API refuses as its detail', async () => {
   await page.close();
 });
 
-const REASONS = [HOSTILE, 'it is no frame', HOSTILE];
+const REASONS = [HOSTILE, 'it is no frame', HOSTILE, HOSTILE];
 let filed: Promise<void> | undefined;
-/** Files the letters of all tests that look at dead letters, once, whichever of them runs first. */
+/**
+ * Files the letters of all tests that look at dead letters, once, whichever of them runs first. The
+ * last has a project.
+ */
 const letters = (): Promise<void> => {
   filed ??= (async () => {
-    for (const [at, reason] of REASONS.entries()) await fileLetter(system.link, `page-${at}`, { reason });
+    for (const [at, reason] of REASONS.entries())
+      await fileLetter(system.link, `page-${at}`, { reason, ...(at === 3 && { projectId: limited.id }) });
   })();
   return filed;
 };
 
-it('counts dead letters by reason, and shows each', async () => {
+it('counts dead letters by reason and project, and shows each with its content', async () => {
   await letters();
   const { page, complaints } = await open(system.adminUrl);
   const place = page.locator('#dead-letters');
-  const counts = (): Promise<string[]> => place.locator('#reasons td:not(:last-child)').allTextContents();
-  await expect.poll(counts).toEqual([HOSTILE, '2', 'it is no frame', '1']);
+  const groups = async (): Promise<string[][]> =>
+    (await cells(page.locator('main'), 'Dead letters')).slice(0, 3).map((line) => line.slice(0, 3));
+  await expect.poll(groups).toEqual([
+    [HOSTILE, '–', '2'],
+    ['it is no frame', '–', '1'],
+    [HOSTILE, limited.id, '1'],
+  ]);
   await place.locator('summary').click();
-  expect(await place.locator('details tbody td:last-child').allTextContents()).toEqual(REASONS);
+  const shown = place.locator('details tbody tr:not([hidden]) td:last-child');
+  expect(await shown.allTextContents()).toEqual(REASONS);
+  await place.locator('#reasons button').nth(2).click();
+  await expect.poll(() => shown.count()).toBe(1);
+  await place.getByRole('button', { name: 'Preview' }).locator('visible=true').click();
+  await place.locator('pre', { hasText: 'bytes of page-3' }).waitFor();
+  expect(await violations(page)).toEqual([]);
+  await place.locator('#reasons button').nth(2).click();
+  await expect.poll(() => shown.count()).toBe(REASONS.length + 1);
+  await page.reload();
+  await expect.poll(() => shown.first().isVisible()).toBe(true);
   expect(await page.title()).toBe('sluice ingest');
   await page.close();
   expect(complaints).toEqual([]);
