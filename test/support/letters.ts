@@ -12,11 +12,16 @@ export async function fileLetter(
     reason = 'it is no frame',
     body = `bytes of ${frameId}`,
     projectId,
-  }: { reason?: string; body?: string; projectId?: string } = {},
+    eventId,
+  }: { reason?: string; body?: string; projectId?: string; eventId?: string } = {},
 ): Promise<string> {
   const letters = new DeadLetters({ link, log: createLog('silent') });
   const place = { kind: 'frame', reason, subject: 'sluice.events.0', frameId } as const;
-  const facts = { ...place, ...(projectId !== undefined && { projectId }) };
+  const facts = {
+    ...place,
+    ...(projectId !== undefined && { projectId }),
+    ...(eventId !== undefined && { eventId }),
+  };
   const [report] = await letters.publish([{ ...facts, body: Buffer.from(body) }]);
   if (report?.lost !== undefined) throw new Error(report.lost);
   return deadLetterId(facts);

@@ -6,6 +6,7 @@ import { createHash } from 'node:crypto';
 import fc from 'fast-check';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { SEEN_TYPES } from '../../../src/management/operations.ts';
+import { decodeFrame } from '../../../src/stream/frame.ts';
 import {
   type Answered,
   answered,
@@ -528,6 +529,29 @@ it('sends a test event, and tells what became of it', async () => {
   // A worker knows a new project within a second.
   await until(async () => (await sent()).became !== 'refused');
   expect(await sent('?wait=1')).toEqual({ eventId: expect.any(String), status: 200, became: 'waiting' });
+
+  // No processor runs: this test takes the frames, and files a letter.
+  const { streams } = await system.link.manager();
+  const untilQueued = async (): Promise<string> => {
+    await until(async () => (await streams.info('SLUICE_EVENTS')).state.messages === 1);
+    const frame = await streams.getMessage('SLUICE_EVENTS', {
+      seq: (await streams.info('SLUICE_EVENTS')).state.last_seq,
+    });
+    const [slot] = decodeFrame(frame?.data ?? new Uint8Array());
+    return slot?.ok && slot.entry.kind === 'envelope' ? slot.entry.eventId : '';
+  };
+  await streams.purge('SLUICE_EVENTS');
+  const stored = sent('?wait=10');
+  const eventId = await untilQueued();
+  await streams.purge('SLUICE_EVENTS');
+  expect(await stored).toEqual({ eventId, status: 200, became: 'stored' });
+  const spoiled = sent('?wait=10');
+  const facts = { projectId: id, eventId: await untilQueued(), reason: 'it is spoiled' };
+  const letter = await letterIn(system.link, 'spoiled', facts);
+  await streams.purge('SLUICE_EVENTS');
+  const { projectId: _, ...told } = facts;
+  expect(await spoiled).toEqual({ ...told, status: 200, became: 'dead letter', letter });
+
   expect((await ask('PATCH', PROJECT, { url: urlOf(id), body: { enabled: false } })).status).toBe(200);
   await until(async () => (await sent()).became === 'refused');
   expect(await sent()).toMatchObject({ status: 401, reason: 'Invalid project or key' });
