@@ -28,6 +28,7 @@ import {
 import { Replay, type Replayed } from './dead-letters/replay.ts';
 import { deleteProject, LeftoverDeleted } from './delete-project.ts';
 import { type Check, type Finding, findingOf } from './doctor/check.ts';
+import { InvalidError } from './failure.ts';
 import { OperationError } from './operation-error.ts';
 import type {
   DeadLetterDetail,
@@ -83,6 +84,27 @@ function pageOf<T>(sorted: readonly T[], isBehind: (one: T) => boolean, { limit 
   return sorted.filter(isBehind).slice(0, limit);
 }
 
+type Named = { id: string; name?: string | undefined };
+const compareProjects = (one: Named, other: Named): number => compareIds(one.id, other.id);
+const { compare: compareTexts } = new Intl.Collator('en', { numeric: true });
+/** Puts projects without a name last. */
+function compareNames(one: Named, other: Named): number {
+  if (one.name === undefined || other.name === undefined)
+    return Number(one.name === undefined) - Number(other.name === undefined) || compareProjects(one, other);
+  return compareTexts(one.name, other.name) || compareProjects(one, other);
+}
+
+/**
+ * Finds the last project of the page before. An id says where its project stands among ids, but not
+ * among names.
+ * @throws InvalidError when the list is sorted by name and the project is gone
+ */
+function lastOfPage(projects: readonly StoredProject[], after: string, sort: ProjectPage['sort']): Named {
+  const found = projects.find(({ project }) => project.id === after)?.project;
+  if (found || sort !== 'name') return found ?? { id: after };
+  throw new InvalidError([{ field: 'after', detail: `there is no project ${after}` }]);
+}
+
 export class DirectOperations implements Operations {
   readonly #parts: ManagementParts;
   readonly #by: string;
@@ -108,10 +130,13 @@ export class DirectOperations implements Operations {
 
   async listProjects(page: ProjectPage = {}): Promise<ProjectJson[]> {
     const projects = await (await this.#projects()).listStored();
-    const { after, search } = page;
+    const { after, search, sort } = page;
+    const order = sort === 'name' ? compareNames : compareProjects;
+    const last = after === undefined ? undefined : lastOfPage(projects, after, sort);
     const isWanted = ({ project }: StoredProject): boolean =>
-      (after === undefined || compareIds(project.id, after) > 0) &&
+      (last === undefined || order(project, last) > 0) &&
       (search === undefined || matchesText(project, search));
+    if (sort === 'name') projects.sort((one, other) => order(one.project, other.project));
     return pageOf(projects, isWanted, page).map(({ project, revision }) => ({
       ...this.#json(project),
       revision,

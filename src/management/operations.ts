@@ -38,9 +38,9 @@ export type NamePage = { after?: string | undefined; limit?: number | undefined 
 
 /**
  * Page of the projects that have the text `search` in their id, alias, name, tags, plan or key
- * labels.
+ * labels. They are in the order of their ids, or of their names with those without a name last.
  */
-export type ProjectPage = NamePage & { search?: string | undefined };
+export type ProjectPage = NamePage & { search?: string | undefined; sort?: 'id' | 'name' | undefined };
 
 /** Heartbeat token. `createdAt` is RFC 3339. */
 export type HeartbeatJson = { token: string; url: string; createdAt: string };
@@ -64,7 +64,7 @@ export interface Operations {
   createProject(wanted: WantedProject): Promise<StoredProjectJson>;
   /** Finds a project by its id or alias, as the operations below do. */
   getProject(idOrAlias: string): Promise<StoredProjectJson>;
-  /** Lists projects in the order of their ids, short ids first; without `page` all projects. */
+  /** Lists projects in the order of `page`, else short ids first; without `page` all projects. */
   listProjects(page?: ProjectPage): Promise<ProjectJson[]>;
   setProject(idOrAlias: string, changes: ProjectChanges, wanted?: Revision): Promise<StoredProjectJson>;
   /**

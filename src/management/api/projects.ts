@@ -22,13 +22,15 @@ const answerOf = (
   return { status: isNew ? 201 : 200, json: project, headers: { ...tagged(revision), ...location } };
 };
 
-const projectPage = namePage.extend({ search: z.string().min(1).max(SEARCH_CHARS_MAX).optional() });
+const projectPage = namePage.extend({
+  search: z.string().min(1).max(SEARCH_CHARS_MAX).optional(),
+  sort: z.enum(['id', 'name']).optional(),
+});
 
 export const projects = operation({ query: projectPage }, async ({ operations, query }) => {
-  const { limit, search } = query;
-  const own = { path: '/v1/projects', ...(search !== undefined && { query: { search } }) };
+  const { limit, after: _after, ...filter } = query;
   return pageAnswer<ProjectJson>(
-    { ...own, limit, nameOf: ({ id }) => id },
+    { path: '/v1/projects', limit, nameOf: ({ id }) => id, query: filter },
     await operations.listProjects(query),
   );
 });

@@ -193,12 +193,24 @@ function management({ $, el, svg, panel, usageCell, whole, bytes, groups, author
     add: (projects) => listed.append(...projects.flatMap(projectRows)),
     drawn: (rows) => address.keep({ rows }),
   });
+  /** Buttons in the head of the list, each of which sorts by its column. */
+  const sorts = $('listed-projects').querySelectorAll('[data-sort]');
+  for (const one of sorts)
+    one.addEventListener('click', () => {
+      const { sort } = one.dataset;
+      address.set('sort', sort === 'id' ? [] : [sort], { isStep: true });
+      listProjects(ROWS);
+    });
+
   /** Lists projects as the address says. */
   async function listProjects(rows) {
     const search = address.get('search').slice(0, 100);
     const open = address.all('project');
     for (const id of opened.keys()) if (!open.includes(id)) opened.delete(id);
-    const query = search === '' ? '' : `&search=${encodeURIComponent(search)}`;
+    const sort = address.get('sort') || 'id';
+    for (const one of sorts)
+      one.closest('th').setAttribute('aria-sort', one.dataset.sort === sort ? 'ascending' : 'none');
+    const query = `${search && `&search=${encodeURIComponent(search)}`}${sort === 'id' ? '' : `&sort=${sort}`}`;
     await projectList.start(`/v1/projects?limit=${ROWS}${query}`, rows);
     if (search === '') await Promise.all(open.map(showAbove));
   }

@@ -510,6 +510,24 @@ it('lists in pages that lead from one to the next', async () => {
   }
 });
 
+it('lists projects by name, those without one last, and needs the last project of a page', async () => {
+  const made: string[] = [];
+  for (const name of ['zoo', undefined, 'app 10', 'app 9'])
+    made.push((await create({ tags: ['by-name'], ...(name && { name }) })).id);
+  const read = (rest: string): Promise<Answered> => {
+    const url = `${PROJECTS}?sort=name&search=by-name${rest}`;
+    return ask('GET', PROJECTS, { url });
+  };
+  const sorted = [made[3], made[2], made[0], made[1]];
+  expect(list(await read('')).map(({ id }) => id)).toEqual(sorted);
+  const paged: string[] = [];
+  for (const id of ['', ...sorted.slice(0, 3)])
+    paged.push(...list(await read(`&limit=1${id && `&after=${id}`}`)).map((one) => one.id));
+  expect(paged).toEqual(sorted);
+  const gone = await read('&after=404');
+  expect([gone.status, json(gone).errors]).toMatchObject([400, [{ field: 'after' }]]);
+});
+
 it('tells usage, and deletes a project', async () => {
   const { id } = await create({ quota: 50 });
   const usage = json(await ask('GET', `${PROJECT}/usage`, { url: urlOf(id, '/usage?hours=1') }));

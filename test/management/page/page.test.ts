@@ -526,6 +526,32 @@ it('keeps its place: open projects, search, listed pages, a begun edit and scrol
   expect([...complaints, ...linked.complaints]).toEqual([]);
 });
 
+it('sorts projects by name, over a reload and more pages', async () => {
+  await morePagesOfProjects();
+  for (const name of ['shop 10', 'shop 9']) await api('/projects', { plan: 'Free', name, tags: ['sorted'] });
+  const { page, complaints } = await open(system.adminUrl);
+  const names = (): Promise<string[]> =>
+    page.locator('#listed-projects > table > tbody > tr > td:nth-child(2)').allTextContents();
+  await expect.poll(async () => (await names()).length).toBe(50);
+  await page.getByRole('button', { name: 'name', exact: true }).click();
+  await expect
+    .poll(async () => (await names()).filter((name) => name.startsWith('shop ')))
+    .toEqual(['shop 9', 'shop 10']);
+  expect(await page.locator('th[aria-sort=ascending]').textContent()).toBe('name');
+  await page.reload();
+  await expect.poll(async () => (await names()).length).toBe(50);
+  const first = await names();
+  expect(first.indexOf('–')).toBeGreaterThan(first.indexOf('shop 10'));
+  await page.locator('#listed-projects .more').click();
+  const all = await api<Listed[]>('/projects?limit=1000');
+  await expect.poll(async () => (await names()).length).toBe(all.length);
+  await page.goBack();
+  await expect.poll(() => page.locator('th[aria-sort=ascending]').textContent()).toBe('project');
+  expect(await violations(page)).toEqual([]);
+  await page.close();
+  expect(complaints).toEqual([]);
+});
+
 it('shows what the API refuses as its detail', async () => {
   const { page } = await open(system.adminUrl);
   await page.locator('#create [name=rateLimit]').fill('100001');
