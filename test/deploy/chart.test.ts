@@ -188,7 +188,11 @@ describe.each(tools)('the chart', ({ helm, kustomize }) => {
     expect(packed.status, packed.stderr).toBe(0);
     const [file = ''] = readdirSync(folder);
     expect(file).toMatch(/^sluice-chart-[\d.]+\.tgz$/);
-    const rendered = execFileSync(helm, ['template', 'sluice', join(folder, file)], { encoding: 'utf8' });
+    const rendered = execFileSync(
+      helm,
+      ['template', 'sluice', join(folder, file), '--kube-version', '1.34.0'],
+      { encoding: 'utf8' },
+    );
     const own = [...rendered.matchAll(/^\s*(?:- )?image: "?(.*sluice.*?)"?$/gm)].map(([, name]) => name);
     expect([...new Set(own)]).toEqual([`${image}@${digest}`]);
     rmSync(folder, { recursive: true });
