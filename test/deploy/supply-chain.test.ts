@@ -42,7 +42,8 @@ it('packs the built program, its scripts and pages, and nothing else', () => {
     cwd: ROOT,
     encoding: 'utf8',
   });
-  const [{ files }] = JSON.parse(packed) as [{ files: { path: string }[] }];
+  // An array, and from npm 12 on an object by name.
+  const [{ files }] = Object.values(JSON.parse(packed)) as [{ files: { path: string }[] }];
   const paths = files.map(({ path }) => path);
   expect(paths.filter((path) => !path.startsWith('dist/')).sort()).toEqual([
     'LICENSE',
