@@ -4,11 +4,30 @@
  * newer Node than this program does.
  */
 import { spawnSync } from 'node:child_process';
-import { misfit } from './ingest/native.ts';
+import { setting } from './config.ts';
+import { fittingNode, misfit } from './ingest/native.ts';
 
+/** Whether `npm ci` has left out packages, because they are optional and want a newer Node. */
+function isIncomplete(version: string): boolean {
+  const [major = 0, minor = 0] = version.split('.').map(Number);
+  if (major === 20) return minor < 19;
+  return major < 22 || (major === 22 && minor < 12);
+}
+
+const say = (line: string): void => {
+  process.stderr.write(`${line}\n`);
+};
+
+const { node } = process.versions;
 const found = misfit();
-if (found?.fitting) {
-  process.stderr.write(`${found.why}: npm fetches ${found.fitting} for this command.\n`);
+if (isIncomplete(node)) {
+  const both = `npm ci && npm ${setting('npm_lifecycle_event') ?? 'start'}`;
+  say(
+    `Node v${node} is too old to build sluice. Run both commands by another: npx -y -p ${fittingNode()} -c '${both}'`,
+  );
+  process.exitCode = 1;
+} else if (found?.fitting) {
+  say(`${found.why}: npm fetches ${found.fitting} for this command.`);
   const args = ['-y', '--loglevel=error', '-p', found.fitting, '-c', 'dirname "$(command -v node)"'];
   const { status, stdout } = spawnSync('npx', args, {
     encoding: 'utf8',

@@ -8,11 +8,12 @@ import { afterAll, describe, expect, it } from 'vitest';
 const ROOT = join(import.meta.dirname, '..');
 const folder = mkdtempSync(join(tmpdir(), 'fitting-node-'));
 
-/** Says that this Node has another binary interface: that of Node 26. */
-const AS_NODE_26 = [
+/** Flags of Node with which the program takes it for another version. */
+const as = (version: string, modules: string): string[] => [
   '--import',
-  'data:text/javascript,Object.defineProperty(process.versions,"modules",{value:"147"})',
+  `data:text/javascript,Object.defineProperties(process.versions,{node:{value:"${version}"},modules:{value:"${modules}"}})`,
 ];
+const AS_NODE_26 = as('26.12.1', '147');
 
 /** @param npx what the program finds by that name, a script of the shell */
 function run(
@@ -46,6 +47,21 @@ describe('a checkout', () => {
       /^-y --loglevel=error -p node-\w+-\w+@2[04] -c dirname "\$\(command -v node\)"$/,
     );
   });
+
+  it.each([
+    ['18.20.4', '108'],
+    ['20.18.1', '115'],
+    ['22.11.0', '127'],
+  ])(
+    'that npm ci has left incomplete, because of Node %s, is told the commands that work',
+    (version, modules) => {
+      const { status, stdout, stderr } = run(as(version, modules), 'echo /never');
+      expect([status, stdout]).toEqual([1, '']);
+      expect(stderr).toMatch(
+        /^Node v[\d.]+ is too old to build sluice\. Run both commands by another: npx -y -p node-\w+-\w+@2[04] -c 'npm ci && npm start'\n$/,
+      );
+    },
+  );
 
   it('starts nothing where npm cannot fetch it', () => {
     expect(run(AS_NODE_26, 'exit 7')).toMatchObject({ status: 1, stdout: '' });

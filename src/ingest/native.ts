@@ -52,6 +52,20 @@ const fileOf = ({ platform, arch, modules }: Runtime): string => `uws_${platform
 
 const glibcOf = (runtime: Runtime): number => Number(runtime.glibc ?? 0);
 
+/** Whether the C library is too old for the binary of Node 24: Debian 12, Ubuntu 22.04. */
+const isOldLinux = (runtime: Runtime): boolean =>
+  runtime.platform === 'linux' && glibcOf(runtime) < GLIBC_MIN.others;
+
+/**
+ * Returns the npm package of a Node that can load a tested binary. It is a package of one platform,
+ * because the package `node` needs a script at its installation, which npm 12 does not run.
+ */
+export function fittingNode(runtime: Runtime = thisRuntime()): string {
+  const { platform, arch } = runtime;
+  const name = platform === 'darwin' && arch === 'arm64' ? 'node-bin' : 'node';
+  return `${name}-${platform}-${arch}@${isOldLinux(runtime) ? 20 : 24}`;
+}
+
 /**
  * Returns the shell command that runs `command` of this program, for `npx -c`. The shell command
  * starts `node` directly, because a second npx would take the options of the first.
@@ -69,20 +83,14 @@ export function misfit(runtime: Runtime = thisRuntime()): { why: string; fitting
     return {
       why: `uWebSockets.js has no tested binary for ${platform} ${arch}, only for Linux and macOS on x64 and arm64`,
     };
-  const onLinux = platform === 'linux';
-  if (onLinux && glibcOf(runtime) < GLIBC_MIN.node20)
+  if (platform === 'linux' && glibcOf(runtime) < GLIBC_MIN.node20)
     return {
       why: `uWebSockets.js needs the GNU C library ${GLIBC_MIN.node20} or newer: run the image`,
     };
-  // The C library of Debian 12 and Ubuntu 22.04 is too old for the binary of Node 24.
-  const isOld = onLinux && glibcOf(runtime) < GLIBC_MIN.others;
-  // Packages of one platform, because the package `node` needs a script at its installation, which
-  // npm 12 does not run.
-  const name = platform === 'darwin' && arch === 'arm64' ? 'node-bin' : 'node';
-  const fitting = `${name}-${platform}-${arch}@${isOld ? 20 : 24}`;
+  const fitting = fittingNode(runtime);
   if (!tested.has(fileOf(runtime)))
     return { why: `uWebSockets.js has no tested binary for Node ${version}`, fitting };
-  if (isOld && modules !== NODE_20)
+  if (isOldLinux(runtime) && modules !== NODE_20)
     return {
       why: `uWebSockets.js for Node ${version} needs the GNU C library ${GLIBC_MIN.others}, and here is ${runtime.glibc}`,
       fitting,
