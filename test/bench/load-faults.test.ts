@@ -149,6 +149,8 @@ it('every output says how much a server took that was too slow, and what waited'
     .split('\n')
     .map((line) => JSON.parse(line) as { ok: number });
   expect(streamed.map(({ ok }) => ok)).toEqual(perSecond.map(({ ok }) => ok));
+  for (const line of streamed)
+    expect(line).toMatchObject({ at: expect.stringMatching(/Z$/), failed: 0, p99Ms: expect.any(Number) });
 });
 
 it('a server that says nothing is not quick: a rule ends the run after three seconds', async () => {
