@@ -93,6 +93,13 @@ SET LOCAL client_min_messages = warning;
 SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'`;
 
 /**
+ * Limits each wait of a transaction for a lock. A change of a table waits for every reader and
+ * writer of the table, and all later ones wait behind it. So it gives up soon, and is tried again
+ * later.
+ */
+export const LIMIT_LOCK_WAITS = 'SET LOCAL lock_timeout = 1000';
+
+/**
  * A transaction on one connection. It ends with commit() or abandon(); after a failed statement
  * only abandon() may follow.
  */

@@ -1,5 +1,5 @@
 import { DAY_MS } from '../../lib/clock.ts';
-import type { Database, Transaction } from './database.ts';
+import { type Database, LIMIT_LOCK_WAITS, type Transaction } from './database.ts';
 import { ADDED_COLUMNS, DAILY_FROM, DAILY_UNTIL, PARTITIONED, type PartitionedTable } from './schema.ts';
 
 /**
@@ -24,12 +24,6 @@ function readName(name: string): { table: PartitionedTable; day: number } | unde
  * it.
  */
 const OUTDATED = 'older than SLUICE_RETENTION: to be dropped';
-
-/**
- * Longest wait for a lock. Detaching waits for every reader of the table, and all later readers
- * wait behind it. So it gives up soon, and is tried again later.
- */
-const LOCK_MS_MAX = 1_000;
 
 /**
  * The daily partitions of the sink's tables. The sink makes a partition when the first row of its
@@ -131,7 +125,7 @@ async function isAttached(transaction: Transaction, { table, name }: Partition):
 
 async function detach(transaction: Transaction, partition: Partition): Promise<void> {
   const { table, name } = partition;
-  await transaction.query(`SET LOCAL lock_timeout = ${LOCK_MS_MAX}`);
+  await transaction.query(LIMIT_LOCK_WAITS);
   await transaction.query(LOCK);
   if (!(await isAttached(transaction, partition))) return;
   await transaction.query(`
@@ -141,7 +135,7 @@ COMMENT ON TABLE sluice.${name} IS '${OUTDATED}'`);
 
 /** Drops a detached partition, unless a late row of its day has had it attached again. */
 async function drop(transaction: Transaction, partition: Partition): Promise<void> {
-  await transaction.query(`SET LOCAL lock_timeout = ${LOCK_MS_MAX}`);
+  await transaction.query(LIMIT_LOCK_WAITS);
   await transaction.query(LOCK);
   if (!(await isAttached(transaction, partition)))
     await transaction.query(`DROP TABLE IF EXISTS sluice.${partition.name}`);

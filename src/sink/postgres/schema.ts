@@ -1,6 +1,6 @@
 /** The database's schema and its migrations. */
-import { SinkSettingError } from '../unavailable.ts';
-import type { Database, Transaction } from './database.ts';
+import { SinkSettingError, UnavailableError } from '../unavailable.ts';
+import { codeOf, type Database, LIMIT_LOCK_WAITS, type Transaction } from './database.ts';
 
 /**
  * Thrown when the sink cannot use the database and waiting does not help. `message` is for an
@@ -267,9 +267,13 @@ async function makeSchema(transaction: Transaction): Promise<void> {
   );
 }
 
+/** Error code of the server: a lock was not to be had in time. */
+const LOCKED = '55P03';
+
 /**
  * Brings the schema up to date. Only one processor does so at a time: it holds a lock of the
- * database that ends with the transaction.
+ * database that ends with the transaction. While a report reads a table that must change, it gives
+ * up, so that no other processor waits behind it.
  * @throws SchemaError when waiting does not help, UnavailableError when it may
  */
 export async function migrate(database: Database): Promise<void> {
@@ -281,16 +285,27 @@ export async function migrate(database: Database): Promise<void> {
   const found = await schemaVersion(database);
   refuseNewer(found);
   if (found === MIGRATIONS.length) return;
-  await database.transaction(async (transaction) => {
-    await transaction.query(`SELECT pg_advisory_xact_lock(hashtext('sluice schema'))`);
-    const version = await schemaVersion(transaction);
-    refuseNewer(version);
-    if (version === 0) await makeSchema(transaction);
-    for (const [at, statements] of MIGRATIONS.entries()) {
-      if (at < version) continue;
-      await transaction.query(statements);
-      const recorded = ADDITIONS.has(at + 1) ? -(at + 1) : at + 1;
-      await transaction.query(`INSERT INTO sluice.migrations (version) VALUES (${recorded})`);
-    }
-  });
+  try {
+    await database.transaction(applyMissing);
+  } catch (error) {
+    if (codeOf((error as Error).cause) !== LOCKED) throw error;
+    const reason =
+      'postgres: the schema waits to be brought up to date, since a long transaction uses a table';
+    throw new UnavailableError(reason, { cause: error });
+  }
+}
+
+/** Applies the migrations that the database lacks. */
+async function applyMissing(transaction: Transaction): Promise<void> {
+  await transaction.query(`SELECT pg_advisory_xact_lock(hashtext('sluice schema'))`);
+  await transaction.query(LIMIT_LOCK_WAITS);
+  const version = await schemaVersion(transaction);
+  refuseNewer(version);
+  if (version === 0) await makeSchema(transaction);
+  for (const [at, statements] of MIGRATIONS.entries()) {
+    if (at < version) continue;
+    await transaction.query(statements);
+    const recorded = ADDITIONS.has(at + 1) ? -(at + 1) : at + 1;
+    await transaction.query(`INSERT INTO sluice.migrations (version) VALUES (${recorded})`);
+  }
 }

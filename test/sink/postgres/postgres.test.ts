@@ -184,6 +184,27 @@ describe('the schema', () => {
     expect(await count('heartbeats')).toBe(1);
   });
 
+  it('is brought up to date when no report reads its tables; meanwhile an earlier processor stores', async () => {
+    const earlier = await open();
+    await store(earlier, 'before', [row(1)]);
+    await server.query(`ALTER TABLE sluice.items DROP COLUMN payload_encoding;
+      DELETE FROM sluice.migrations WHERE abs(version) > 4`);
+    const report = server.query('BEGIN; SELECT count(*) FROM sluice.items; SELECT pg_sleep(8); COMMIT');
+    const reads = `SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'`;
+    await eventually(async () => (await server.query(reads)).length > 0);
+    const waits = `SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'`;
+    const newer = open();
+    await eventually(async () => (await server.query(waits)).length > 0);
+    // What a processor of the earlier version writes.
+    await server.query(`INSERT INTO sluice.items (project_id, event_id, item_index, type, received_at, item_header, payload)
+      VALUES ('1', '${hexId(2)}', 0, 'event', '2026-05-06T12:00:00Z', '{}', '{}')`);
+    await expect(store(await newer, 'newer', [row(3)])).rejects.toThrow('waits to be brought up to date');
+    expect(await server.query(reads), 'the report still runs').toHaveLength(1);
+    await report;
+    await store(await newer, 'newer', [row(3)]);
+    expect([await count('migrations'), await count('items')]).toEqual([SCHEMA_VERSION, 3]);
+  });
+
   it('needs no right to create anything when it is there', async () => {
     await connectTo();
     await server.query(`CREATE ROLE writer LOGIN;
