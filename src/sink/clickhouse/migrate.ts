@@ -1,5 +1,5 @@
 import { SinkSettingError } from '../unavailable.ts';
-import { MIGRATIONS, MIGRATIONS_TABLE, SCHEMA_VERSION } from './schema.ts';
+import { ADDITIONS, MIGRATIONS, SCHEMA_VERSION, VERSION_TABLES } from './schema.ts';
 import type { Server } from './server.ts';
 import { RETAINED } from './tables.ts';
 
@@ -12,23 +12,30 @@ export const isTooOld = (version: string): boolean => {
 };
 export const VERSION_WANTED = VERSION_MIN.join('.');
 
-const COUNT_OF = (table: 'databases' | 'tables', where: string): string =>
-  `SELECT count() AS count FROM system.${table} WHERE ${where}`;
-
-async function exists(server: Server, table: 'databases' | 'tables', where: string): Promise<boolean> {
-  const [row] = await server.query<{ count: number | string }>(COUNT_OF(table, where));
-  return Number(row?.count) > 0;
+async function exists(server: Server, database: string): Promise<boolean> {
+  const rows = await server.query(`SELECT 1 FROM system.databases WHERE name = '${database}'`);
+  return rows.length > 0;
 }
 
 /**
- * Returns the number of migrations that were applied; 0 when there is no database.
+ * Returns the version of the tables; 0 when there are none. Additions that this program does not
+ * know are left out.
  * @throws UnavailableError
  */
 export async function schemaVersion(server: Server): Promise<number> {
-  const where = `database = '${server.database}' AND name = 'migrations'`;
-  if (!(await exists(server, 'tables', where))) return 0;
-  const [row] = await server.query<{ version: number }>('SELECT max(version) AS version FROM $db.migrations');
-  return row?.version ?? 0;
+  const tables = await server.query<{ name: keyof typeof VERSION_TABLES }>(
+    `SELECT name FROM system.tables WHERE database = '${server.database}' AND name IN ('migrations', 'additions')`,
+  );
+  let found = 0;
+  for (const { name } of tables) {
+    const known = name === 'additions' ? `WHERE version <= ${SCHEMA_VERSION}` : '';
+    // An alias `version` would replace the column in WHERE.
+    const [row] = await server.query<{ latest: number }>(
+      `SELECT max(version) AS latest FROM $db.${name} ${known}`,
+    );
+    found = Math.max(found, row?.latest ?? 0);
+  }
+  return found;
 }
 
 /** @throws UnavailableError */
@@ -54,13 +61,13 @@ export async function migrate(server: Server): Promise<void> {
       `SLUICE_SINK: the database has version ${found} of the sink's tables, and this program knows ${SCHEMA_VERSION}: run the newer program`,
     );
   if (found === SCHEMA_VERSION) return;
-  if (!(await exists(server, 'databases', `name = '${server.database}'`)))
-    await server.command('CREATE DATABASE IF NOT EXISTS $db');
-  await server.command(MIGRATIONS_TABLE);
+  if (!(await exists(server, server.database))) await server.command('CREATE DATABASE IF NOT EXISTS $db');
+  for (const statement of Object.values(VERSION_TABLES)) await server.command(statement);
   for (const [at, statements] of MIGRATIONS.entries()) {
     if (at < found) continue;
     for (const statement of statements) await server.command(statement);
-    await server.command(`INSERT INTO $db.migrations (version) VALUES (${at + 1})`);
+    const table = ADDITIONS.has(at + 1) ? 'additions' : 'migrations';
+    await server.command(`INSERT INTO $db.${table} (version) VALUES (${at + 1})`);
   }
 }
 

@@ -110,6 +110,20 @@ TTL seen_at + INTERVAL 2 HOUR SETTINGS index_granularity = 256, ttl_only_drop_pa
 ];
 
 export const SCHEMA_VERSION = MIGRATIONS.length;
-export const MIGRATIONS_TABLE = `CREATE TABLE IF NOT EXISTS $db.migrations (
+
+/**
+ * Versions that only add parts which an earlier program neither reads nor must fill. They are
+ * recorded in a table of their own, which a program that does not know them ignores. So an upgrade
+ * can be undone.
+ */
+export const ADDITIONS: ReadonlySet<number> = new Set([2, 3, 4]);
+
+const versionTable = (name: string): string => `CREATE TABLE IF NOT EXISTS $db.${name} (
   version UInt32, applied_at DateTime DEFAULT now()
 ) ENGINE = ReplacingMergeTree ORDER BY version`;
+
+/** The tables that record which versions were applied. */
+export const VERSION_TABLES = {
+  migrations: versionTable('migrations'),
+  additions: versionTable('additions'),
+};

@@ -39,6 +39,7 @@ describe('the tables', () => {
   it('are made by the first processor, also by several that start together', async () => {
     await Promise.all([connect(), connect(), connect()]);
     expect(await tables()).toEqual([
+      'additions',
       'events',
       'extras',
       'heartbeats',
@@ -51,17 +52,16 @@ describe('the tables', () => {
       'usage',
     ]);
     await connect();
-    expect(
-      await server.query(
-        'SELECT version, count() AS n FROM sluice.migrations FINAL GROUP BY version ORDER BY version',
-      ),
-    ).toEqual([1, 2, 3, 4].map((version) => ({ version, n: 1 })));
+    const versions = (table: string): Promise<object[]> =>
+      server.query(`SELECT version FROM sluice.${table} FINAL ORDER BY version`);
+    expect(await versions('migrations')).toEqual([{ version: 1 }]);
+    expect(await versions('additions')).toEqual([2, 3, 4].map((version) => ({ version })));
   });
 
   it('of an earlier program are brought to the same form: its rows stay and are unread', async () => {
     const columns = (): Promise<object[]> =>
       server.query(`SELECT table, name, type FROM system.columns
-WHERE database = 'sluice' AND table != 'migrations' ORDER BY table, name`);
+WHERE database = 'sluice' AND table NOT IN ('migrations', 'additions') ORDER BY table, name`);
     const indexes = (): Promise<object[]> =>
       server.query(
         `SELECT table, name, expr FROM system.data_skipping_indices WHERE database = 'sluice' ORDER BY table, name`,
@@ -82,7 +82,7 @@ VALUES ('42', '2026-01-02', '${hexId(1)}', '2026-01-02 03:04:05', '{}', '${paylo
     expect(await indexes()).toEqual(indexed);
     const told = { level: 'info', timestamp: '1970-01-01 00:00:05.000000', unread: true };
     expect(await server.query('SELECT * FROM sluice.events')).toMatchObject([told]);
-    // A processor of the earlier program that still runs.
+    // A processor of the earlier program, which still runs or starts again.
     await server.run(row('{"level":"info"}'));
     const rows = await server.query('SELECT level, unread FROM sluice.events ORDER BY level NULLS FIRST');
     expect(rows).toEqual([
@@ -117,6 +117,17 @@ VALUES ('42', '2026-01-02', '${hexId(1)}', '2026-01-02 03:04:05', '{}', '${paylo
 });
 
 describe('the start', () => {
+  it('takes tables to which a newer program only added, as an earlier program takes these', async () => {
+    await connect();
+    // What version 0.2.0 asks: it knows version 1.
+    const asked = 'SELECT max(version) AS version FROM sluice.migrations';
+    expect(await server.query(asked)).toEqual([{ version: 1 }]);
+    await server.run('INSERT INTO sluice.additions (version) VALUES (99)');
+    await connect();
+    const found = (await checkClickHouse(server.url())).find(({ what }) => what.endsWith(' migrations'));
+    expect(found).toMatchObject({ state: 'ok' });
+  });
+
   it.each([
     [
       'wrong credentials',
