@@ -18,12 +18,19 @@ type Insert = {
 const PARTS = 4;
 /** A part of at most this many rows is split into single rows. */
 const FEW = 8;
+/**
+ * Rows behind a refused one are halved until at most this many are left, so that few bytes are sent
+ * again.
+ */
+const CHAIN = 64;
 
 /**
  * Stores all rows but those that are left out. When the store refuses some rows, the rows of each
  * project are inserted separately, so that no project waits for another's rows. Where a project's
- * rows are refused, they are inserted in ever smaller parts until each refused row is alone. Rows
- * that are inserted again in this way have the same row keys, so none is stored twice for good.
+ * rows are refused and the store names a refused row, that row is left out: the rows before it are
+ * inserted together, and those behind it apart. Where the store names none, the rows are inserted
+ * in ever smaller parts until each refused row is alone. Rows that are inserted again in this way
+ * have the same row keys, so none is stored twice for good.
  * @returns the rows that the store refuses
  * @throws UnavailableError, also when the table is not as the sink made it, because such a table
  * refuses good rows
@@ -36,19 +43,31 @@ export async function insertRows(server: Server, insert: Insert): Promise<Refuse
   const refused: Refused[] = [];
   for (let parts = byProject(rows, insert.projectOf); parts.length > 0; ) {
     const smaller: Rows[] = [];
+    /** Rows before those that were refused. */
+    const before: number[] = [];
     const untried = each(parts);
     const tryNext = async (): Promise<void> => {
       for (const part of untried) {
-        const reason = await refusalOf(server, insert, part);
-        if (reason && part.length > 1) smaller.push(...partsOf(part));
-        else if (reason) refused.push({ row: part[0] as number, reason });
+        const refusal = await refusalOf(server, insert, part);
+        if (!refusal) continue;
+        const at = part.length === 1 ? 0 : (refusal.row ?? part.length);
+        const row = part[at];
+        if (row === undefined) {
+          smaller.push(...partsOf(part));
+          continue;
+        }
+        refused.push({ row, reason: refusal.message });
+        before.push(...part.slice(0, at));
+        smaller.push(...halvesOf(part.slice(at + 1)));
       }
     };
     await Promise.all(Array.from({ length: PARTS }, tryNext));
-    parts = smaller;
+    parts = [...byProject(inOrder(before), insert.projectOf), ...smaller];
   }
   return refused.sort((one, other) => one.row - other.row);
 }
+
+const inOrder = (rows: Rows): Rows => [...rows].sort((one, other) => one - other);
 
 /** Yields the parts to several loops. When one loop throws, the parts end for all of them. */
 function* each(parts: readonly Rows[]): Generator<Rows> {
@@ -59,12 +78,16 @@ function* each(parts: readonly Rows[]): Generator<Rows> {
  * Inserts these rows.
  * @returns why the store refuses some of them; undefined when the rows are stored
  */
-async function refusalOf(server: Server, { table, buffer }: Insert, rows: Rows): Promise<string | undefined> {
+async function refusalOf(
+  server: Server,
+  { table, buffer }: Insert,
+  rows: Rows,
+): Promise<RefusedError | undefined> {
   try {
     await server.insert(table, bytesOf(buffer, rows));
     return undefined;
   } catch (error) {
-    if (error instanceof RefusedError) return error.message;
+    if (error instanceof RefusedError) return error;
     throw error;
   }
 }
@@ -84,6 +107,12 @@ function partsOf(rows: Rows): Rows[] {
   return Array.from({ length: Math.ceil(rows.length / size) }, (_, part) =>
     rows.slice(part * size, (part + 1) * size),
   );
+}
+
+function halvesOf(rows: Rows): Rows[] {
+  if (rows.length <= CHAIN) return rows.length === 0 ? [] : [rows];
+  const middle = Math.ceil(rows.length / 2);
+  return [rows.slice(0, middle), rows.slice(middle)];
 }
 
 function bytesOf(buffer: RowBuffer, rows: Rows): Uint8Array[] {

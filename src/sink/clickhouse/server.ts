@@ -79,6 +79,13 @@ const ABOUT_THE_SETTING: ReadonlySet<number> = new Set([81, 192, 193, 194, 497, 
 /** Thrown when the store refuses rows because of their values. */
 export class RefusedError extends Error {
   override name = 'RefusedError';
+  /** Place of a refused row among those that were sent, where the store names it. */
+  readonly row: number | undefined;
+
+  constructor(message: string, row?: number) {
+    super(message);
+    this.row = row;
+  }
 }
 
 const codeOf = (error: unknown): number | undefined =>
@@ -94,8 +101,10 @@ const sentence = (error: unknown): string => ((error as Error).message || String
  */
 function refusalOf(error: unknown): RefusedError {
   const name = ABOUT_THE_ROWS.get(codeOf(error) ?? -1);
-  const [, constraint] = /^Constraint `(\w+)`/.exec(sentence(error)) ?? [];
-  return new RefusedError(`clickhouse: ${name}${constraint ? ` of ${constraint}` : ''}`);
+  const [, constraint, , row] =
+    /^Constraint `(\w+)`(.*? is violated at row (\d+)\.)?/.exec(sentence(error)) ?? [];
+  const reason = `clickhouse: ${name}${constraint ? ` of ${constraint}` : ''}`;
+  return new RefusedError(reason, row === undefined ? undefined : Number(row) - 1);
 }
 
 /**

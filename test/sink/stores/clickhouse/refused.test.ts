@@ -1,5 +1,5 @@
 /** How many inserts it takes to store what others sent beside rows that the server refuses. */
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest';
 import { ClickHouseSink } from '../../../../src/sink/clickhouse/clickhouse.ts';
 import { insertRows } from '../../../../src/sink/clickhouse/insert.ts';
 import { PendingRows } from '../../../../src/sink/clickhouse/rows.ts';
@@ -43,32 +43,62 @@ afterAll(async () => {
   await clickhouse?.close();
 });
 
-it('another project waits for a few, the rows of one project for little more than one each', async () => {
+beforeEach(async () => {
+  server.inserts = 0;
+  await clickhouse.run('TRUNCATE TABLE sluice.events');
+});
+
+/** Inserts rows with these messages. @returns the numbers of the refused rows, and why */
+async function insert(messages: readonly string[]) {
   const pending = new PendingRows();
   pending.beginEntry('f', 0, undefined);
-  for (let index = 0; index < REFUSED + PLACES.length; index++) {
-    const isOther = PLACES.includes(index);
-    const envelope = {
-      projectId: isOther ? '2' : '1',
-      eventId: hexId(index),
-      receivedAt: RECEIVED_AT,
-    };
-    const payload = isOther ? '{"message":"of another"}' : `{"message":"refuse me ${index}"}`;
+  for (const [index, message] of messages.entries()) {
+    const projectId = message === 'of another' ? '2' : '1';
+    const envelope = { projectId, eventId: hexId(index), receivedAt: RECEIVED_AT };
     const fields = { envelope, index, header: '{"type":"event"}' };
-    pending.add({ type: 'event', head: '', fields, json: Buffer.from(payload) });
+    pending.add({ type: 'event', head: '', fields, json: Buffer.from(`{"message":"${message}"}`) });
   }
   const { buffer, origins } = pending.tables.get('events') as NonNullable<
     ReturnType<typeof pending.tables.get>
   >;
   const projectOf = (row: number): string => origins[row]?.projectId ?? '';
-  const refused = await insertRows(server, { table: 'events', buffer, leftOut: new Set(), projectOf });
-  expect(refused.map(({ row }) => row)).toEqual(
-    origins.flatMap(({ projectId }, row) => (projectId === '1' ? [row] : [])),
+  return insertRows(server, { table: 'events', buffer, leftOut: new Set(), projectOf });
+}
+
+it('another project waits for a few, the rows of one project for little more than one each', async () => {
+  const messages = Array.from({ length: REFUSED + PLACES.length }, (_, index) =>
+    PLACES.includes(index) ? 'of another' : `refuse me ${index}`,
   );
+  const refused = await insert(messages);
+  expect(refused.map(({ row }) => row)).toEqual([...messages.keys()].filter((row) => !PLACES.includes(row)));
   expect(server.storedAfter).toHaveLength(PLACES.length);
   expect(Math.max(...server.storedAfter)).toBeLessThanOrEqual(5);
   expect(server.inserts).toBeLessThan(1.5 * REFUSED);
   expect(await clickhouse.query('SELECT count() AS rows FROM sluice.events')).toEqual([
     { rows: PLACES.length },
   ]);
+});
+
+it('rows that are refused here and there cost little more than one each, and the others become few parts', async () => {
+  const messages = Array.from({ length: 600 }, (_, index) =>
+    index % 10 === 3 ? `refuse me ${index}` : `fine ${index}`,
+  );
+  const refused = await insert(messages);
+  expect(refused.map(({ row }) => row)).toEqual([...messages.keys()].filter((row) => row % 10 === 3));
+  expect(server.inserts).toBeLessThan(1.5 * 60);
+  const stored = `SELECT count() AS rows, uniqExact(event_id) AS events, uniqExact(_part) < 30 AS isFew FROM sluice.events`;
+  expect(await clickhouse.query(stored)).toEqual([{ rows: 540, events: 540, isFew: 1 }]);
+});
+
+it('each constraint names the rows that violate it', async () => {
+  await clickhouse.run("ALTER TABLE sluice.events ADD CONSTRAINT nor_this CHECK payload NOT LIKE '%nor me%'");
+  const messages = ['a', 'nor me', 'b', 'refuse me', 'nor me', 'refuse me and nor me', 'c'];
+  const refused = await insert(messages);
+  expect(refused.map(({ row, reason }) => [row, reason.split(' of ')[1]])).toEqual([
+    [1, 'nor_this'],
+    [3, 'no_such'],
+    [4, 'nor_this'],
+    [5, 'no_such'],
+  ]);
+  expect(await clickhouse.query('SELECT count() AS rows FROM sluice.events')).toEqual([{ rows: 3 }]);
 });
