@@ -143,6 +143,8 @@ function onTheProcessor(): Isolated[] {
 export function isolated(): Isolated[] {
   const bomb = gzipSync(`{}\n{"type":"event"}\n"${'x'.repeat(19 * MIB)}"`);
   const items = `{}${'\n{"type":"log"}\n{"items":[{"body":"x"}]}'.repeat(1_000)}`;
+  const log = `{"timestamp":1767322800.5,"level":"info","body":"x","attributes":{"n":{"value":"${'x'.repeat(100)}","type":"string"}}}`;
+  const logs = Buffer.from(`{}\n{"type":"log"}\n{"items":[${Array(1_000).fill(log).join(',')}]}`);
   const unreadable = `{}${`\n{"type":"event"}\nno JSON ${'x'.repeat(2_000)}`.repeat(20)}`;
   const broken = `{}${'\n{"type":"event"}\n{"no JSON'.repeat(50)}`;
   const deep = `${'['.repeat(DEPTH)}${']'.repeat(DEPTH)}`;
@@ -167,6 +169,9 @@ export function isolated(): Isolated[] {
     { name: 'zstd of 8 MiB windows, 16/s', run: bodies(16, windows, 'zstd') },
     { name: 'junk of 60 KB, 300/s', run: bodies(300, junk) },
     { name: '1,000 items, 20/s', run: bodies(20, Buffer.from(items)) },
+    // What the plans Pro and Business allow.
+    { name: '1,000 logs in one, 17/s', run: bodies(17, logs) },
+    { name: '1,000 logs in one, 167/s', run: bodies(167, logs) },
     { name: 'deep brackets, 10/s', run: bodies(10, brackets, 'gzip') },
     { name: 'costly to filter, 10/s', run: bodies(10, costlyEvents(), 'gzip') },
     { name: 'dead letters, 2,000/s', run: bodies(100, Buffer.from(unreadable)) },
