@@ -29,6 +29,7 @@ import { projectsCommand } from './projects/main.ts';
 import { rewriteReport, writeReport } from './report.ts';
 import { runJobs } from './runner.ts';
 import { sinksCommand } from './sinks/main.ts';
+import { spanBatchesCommand } from './span-batches.ts';
 import { type Summary, summarise } from './summary.ts';
 import { summaryText } from './text.ts';
 
@@ -150,6 +151,7 @@ const OWN: Readonly<Record<string, (args: string[]) => Promise<number>>> = {
   hostile: hostileCommand,
   projects: projectsCommand,
   sinks: sinksCommand,
+  otlp: spanBatchesCommand,
 };
 
 async function main(args: string[]): Promise<number> {

@@ -96,9 +96,8 @@ const logRecord = (random: Random) => ({
   spanId: hex(random, 16),
 });
 
-/** A request of 10 to 40 spans or logs, about 600 and 350 bytes each in JSON. */
-function requestOf(kind: OtlpKind, random: Random): object {
-  const count = integer(random, 10, 40);
+/** A request of spans or logs, about 600 and 350 bytes each in JSON. */
+function requestOf(kind: OtlpKind, random: Random, count: number): object {
   const of = { resource: resource(random) };
   if (kind === 'otlp-logs')
     return {
@@ -211,8 +210,13 @@ function protobuf(message: Message, of: object): Buffer {
 export const OTLP_TYPES = { json: 'application/json', protobuf: 'application/x-protobuf' } as const;
 export type OtlpEncoding = keyof typeof OTLP_TYPES;
 
-/** The body of a request; the id's placeholder is in it once. */
-export function otlpBody(kind: OtlpKind, encoding: OtlpEncoding, random: Random): Buffer {
-  const request = requestOf(kind, random);
+/** The body of a request; the id's placeholder is in it once. @param count of spans or logs */
+export function otlpBody(
+  kind: OtlpKind,
+  encoding: OtlpEncoding,
+  random: Random,
+  count = integer(random, 10, 40),
+): Buffer {
+  const request = requestOf(kind, random, count);
   return encoding === 'json' ? Buffer.from(JSON.stringify(request)) : protobuf(REQUEST, request);
 }

@@ -105,6 +105,17 @@ describe('npm run bench', () => {
     MS_MAX,
   );
 
+  it.runIf(isLong)(
+    'measures a batch of spans by OTLP, as a container, and in a Collector',
+    () => {
+      const { status, stdout, stderr } = bench('otlp', '--smoke');
+      expect(errorsIn(stderr)).toEqual([]);
+      expect(status, stdout + stderr).toBe(0);
+      expect(stdout).toMatch(/^OTLP, protobuf +\d.*\nOTLP, JSON +\d.*\nspan container +\d/m);
+    },
+    MS_MAX,
+  );
+
   it('makes the same report again from the raw lines', () => {
     const before = readFileSync(join(folder, 'report.html'), 'utf8');
     expect(bench('report', folder).status).toBe(0);

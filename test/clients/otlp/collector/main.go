@@ -1,9 +1,10 @@
-// A Collector of OpenTelemetry with the components that deploy/otel-collector.yaml names.
+// A Collector of OpenTelemetry with the components that deploy/otel-collector.yaml names, and with the exporter to a file of `npm run bench -- otlp`.
 package main
 
 import (
 	"log"
 
+	"github.com/open-telemetry/opentelemetry-collector-contrib/exporter/fileexporter"
 	"github.com/open-telemetry/opentelemetry-collector-contrib/extension/healthcheckextension"
 	"github.com/open-telemetry/opentelemetry-collector-contrib/extension/storage/filestorage"
 	"go.opentelemetry.io/collector/component"
@@ -37,7 +38,9 @@ func factories() (factories otelcol.Factories, err error) {
 	if err != nil {
 		return
 	}
-	factories.Exporters, err = otelcol.MakeFactoryMap[exporter.Factory](otlphttpexporter.NewFactory())
+	factories.Exporters, err = otelcol.MakeFactoryMap[exporter.Factory](
+		otlphttpexporter.NewFactory(), fileexporter.NewFactory(),
+	)
 	return
 }
 
