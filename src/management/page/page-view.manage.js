@@ -25,16 +25,24 @@ function management({ $, el, svg, panel, usageCell, whole, bytes, groups, author
   const underWay = new Set();
 
   /**
-   * Sends a request to the management API.
-   * @returns the answer's JSON and ETag, and the path of the next page when there is one
+   * Sends a request to the management API, and gets its answer's JSON.
+   * @returns the JSON and ETag, and the path of the next page when there is one
    */
   function ask(path, options) {
-    const answer = answerTo(path, options);
+    const answer = jsonOf(path, options);
     underWay.add(answer);
     return answer.finally(() => underWay.delete(answer));
   }
 
-  async function answerTo(path, { method = 'GET', body, etag } = {}) {
+  async function jsonOf(path, options) {
+    const answer = await send(path, options);
+    const [, next] = /^<(\/v1\/[^>]+)>; rel="next"$/.exec(answer.headers.get('Link') ?? '') ?? [];
+    const json = answer.status === 204 ? undefined : await answer.json();
+    return { json, next, etag: answer.headers.get('ETag') };
+  }
+
+  /** Sends a request to the management API. An answer that refuses is an error. */
+  async function send(path, { method = 'GET', body, etag, signal } = {}) {
     const isChange = method !== 'GET';
     const headers = {
       ...authorization(),
@@ -42,16 +50,14 @@ function management({ $, el, svg, panel, usageCell, whole, bytes, groups, author
       ...(etag && { 'If-Match': etag }),
     };
     const sent = body && { body: JSON.stringify(body) };
-    const answer = await fetch(path, { method, ...sent, cache: 'no-store', headers });
+    const answer = await fetch(path, { method, ...sent, cache: 'no-store', headers, signal });
     isViewer = answer.headers.get('X-Sluice-Role') === 'viewer';
     $('create').closest('section').hidden = isViewer;
     // When the reader gave another token meanwhile, the refused token is not the present one.
     const isRefused = answer.status === 401 && headers.Authorization === authorization().Authorization;
     if (isRefused) $('login').hidden = false;
     if (!answer.ok) throw new Error(await detailOf(answer));
-    const [, next] = /^<(\/v1\/[^>]+)>; rel="next"$/.exec(answer.headers.get('Link') ?? '') ?? [];
-    const json = answer.status === 204 ? undefined : await answer.json();
-    return { json, next, etag: answer.headers.get('ETag') };
+    return answer;
   }
 
   /** Resolves when no request is under way, and what was read is drawn. */
@@ -282,6 +288,7 @@ function management({ $, el, svg, panel, usageCell, whole, bytes, groups, author
 
   const { button } = edit;
   const listHeartbeats = heartbeatTokens({ $, el, button, ...texts, ...requests });
+  const followRefusals = refusalTail({ $, el, whole, bytes, address, send, ...texts, ...requests });
   const listLetters = deadLetters({ $, el, panel, whole, bytes, button, address, ...texts, ...requests });
 
   async function refresh(rows) {
@@ -294,6 +301,7 @@ function management({ $, el, svg, panel, usageCell, whole, bytes, groups, author
   const draw = () =>
     address.move(() => {
       $('filter').value = address.get('search');
+      followRefusals();
       return refresh(address.rows());
     });
   addEventListener('popstate', draw);

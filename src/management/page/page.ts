@@ -16,6 +16,7 @@ const SCRIPTS = [
   'edit.js',
   'project.js',
   'heartbeats.js',
+  'refusals.js',
   'letters.js',
   'manage.js',
   'js',

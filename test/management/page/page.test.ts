@@ -443,6 +443,43 @@ it('reads projects in pages, and looks through all of them for what is filtered'
   expect(complaints).toEqual([]);
 });
 
+it('shows refusals as they come, over a reload, and leads to the project', async () => {
+  const project = await system.createProject();
+  const { page, complaints } = await open(system.adminUrl);
+  const button = page.getByRole('button', { name: 'Show refusals as they come' });
+  const rows = page.locator('#refusals tbody tr', { hasText: project.id });
+  const refuse = (): Promise<Response> => system.send({ ...project, key: 'wrong' }, errorEvent(eventId()));
+  /** Sends until more rows are shown than before. */
+  const untilShown = async (): Promise<string[]> => {
+    const before = await rows.count();
+    await until(async () => {
+      await refuse();
+      return (await rows.count()) > before;
+    });
+    return rows.first().locator('td').allTextContents();
+  };
+  expect(await button.getAttribute('aria-pressed')).toBe('false');
+  await button.click();
+  const time = expect.stringMatching(/^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d$/);
+  const key = expect.stringMatching(/^[0-9a-f]{8}$/);
+  const size = expect.stringMatching(/ B$/);
+  expect(await untilShown()).toEqual([time, project.id, 'forbidden_key', 'unknown-key', key, size]);
+  expect(await violations(page)).toEqual([]);
+
+  await page.reload();
+  await expect.poll(() => button.getAttribute('aria-pressed')).toBe('true');
+  await untilShown();
+  await rows.locator('a').first().click();
+  await page.locator('tr.details h2', { hasText: 'History' }).waitFor();
+  expect(new URL(page.url()).hash).toBe(`#project=${project.id}&refusals=shown`);
+  const ended = page.waitForEvent('requestfailed', (request) => request.url().includes('/v1/tail'));
+  await button.click();
+  await ended;
+  expect(await button.getAttribute('aria-pressed')).toBe('false');
+  await page.close();
+  expect(complaints).toEqual([]);
+});
+
 it('sends a test event, and says that it is stored or why not', async () => {
   const project = await system.createProject();
   const { page, complaints } = await open(system.adminUrl);
