@@ -156,7 +156,8 @@ export class FrameWriter {
         const one = fault === undefined ? await decoder.decode(part) : { ok: false as const, reason: fault };
         if (one.ok) bytes += one.record.json.length;
         decoded.push(one);
-        // A stored item needs its payload no more.
+        // A decoded item is stored as its record. An item that failed keeps its payload, which goes
+        // into the dead letter.
         items.push(one.ok ? { ...part, payload: NOTHING } : part);
       }
     this.#ahead.set(delivery, { found, items, decoded, bytes });

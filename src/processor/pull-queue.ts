@@ -179,7 +179,7 @@ export class PullQueue {
 
   #status(msg: Msg, code: number): void {
     const state = this.#state;
-    // The status belongs to a pull that is over.
+    // A status of a pull that is over is ignored.
     if (state.is !== 'open' || msg.subject !== `${this.#inbox}.${state.number}`) return;
     if (code === Status.heartbeat) return;
     const reason = msg.headers?.description ?? '';

@@ -35,8 +35,8 @@ const noHeaders = () => ({
   authorization: '',
 });
 /**
- * Headers that most requests need. A missing header is ''. Of a header with several lines, the
- * first value that is not empty counts.
+ * Headers that most requests need. A missing header is ''. When a header is sent several times,
+ * the first value that is not empty counts.
  */
 export type KnownHeaders = ReturnType<typeof noHeaders>;
 

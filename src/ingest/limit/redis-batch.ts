@@ -53,7 +53,10 @@ export async function runBatch(client: Redis, calls: readonly ScriptCall[]): Pro
   }
 }
 
-/** Runs the batch script by its hash. After NOSCRIPT, when nothing has run, its source is sent. */
+/**
+ * Runs the script that carries out several calls, by its hash. The error NOSCRIPT means that Redis
+ * has run nothing; then the source is sent instead.
+ */
 async function evaluate(client: Redis, calls: readonly ScriptCall[]): Promise<Buffer> {
   const keys: string[] = [];
   for (const call of calls) for (const key of call.keys) keys.push(key);

@@ -242,7 +242,10 @@ export class LimitRedis {
     }
   }
 
-  /** Calls back all waiting calls as unanswered, and closes the connection. */
+  /**
+   * Closes the connection for good. Calls that were sent are called back as unanswered, calls that
+   * wait to be sent as not sent.
+   */
   async close(): Promise<void> {
     this.#become({ is: 'closed' });
     clearTimeout(this.#probeTimer);

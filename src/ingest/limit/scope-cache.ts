@@ -1,6 +1,6 @@
 /**
  * The state that one worker has of the rate windows of one scope: leased tokens, the last refusal
- * by any window, and what the worker knows of the first window.
+ * by any of the windows, and what the last reply said of the scope's own window, the first of them.
  *
  * *Why*: with a token in hand an admission does no I/O, and a flood over the limit is refused from
  * memory. Such a flood costs one script call per 300 ms at most, whatever the clients do.
@@ -10,18 +10,19 @@
  * in none of the CPU's caches. `take` answers from memory or not at all; `ask` describes the script
  * call that is about to be sent; `answer` takes in its reply. The cache wants a reserve of about a
  * quarter of a second of demand, refused requests included. For limits up to EXACT_LIMIT_MAX the
- * script grants a reserve only while the window is contended (admit.lua).
+ * script grants a reserve only while the window is *contended*: it was full or nearly full a short
+ * time ago (admit.lua).
  *
  * *Three states*. *Stocked*: there is reserve, and `take` spends it, the earliest end first.
  * *Refusing*: there is no reserve, and the last reply said until when nothing can be admitted.
  * *Asking*: neither is the case, so Redis decides. Only a reply leads to the first two states.
  * Spending and time lead out of them; a newer record of the project leads out of *refusing*, too.
- * No field names the state, because time would end a state unseen: each question reads the state
- * from the reserve and the refusal.
+ * No field holds the state. No timer runs when a state ends by time, so a field would go stale:
+ * each question derives the state from the reserve and the refusal.
  *
- * *Never too much*: a lease counts from the moment at which the call was SENT. That is before the
- * script reads its own clock, by which the script books the lease at its end. So no token is used
- * after the moment at which it is booked. A reply that comes later than the end of the lease is
+ * *Never too much*: the worker counts a lease from the moment at which it SENT the call. The script
+ * counts it from its own clock, which it reads later, and books the tokens at the end of the lease.
+ * So the worker's lease ends first, and no token is used after the moment at which it is booked. A reply that comes later than the end of the lease is
  * void, and the tokens that it granted go back with the next call. Tokens that ran out unused are
  * taken out of the cache before they are sent back: if that call is lost, the tokens are wasted,
  * never used.

@@ -39,7 +39,10 @@ const FRESH = new Slot<Fresh>(
   ({ isListed, unwritten }) => isListed || unwritten > 0,
 );
 
-/** Name of a request's count. Beyond NAMES_MAX keys of a project, further keys are not named. */
+/**
+ * Returns the name of the count that a request adds to. Once a project has had NAMES_MAX pairs of
+ * reason and key, the names of further pairs leave out the key.
+ */
 function nameOf(fresh: Fresh, outcome: string, reason: string | undefined, key: string | undefined): string {
   if (reason === undefined) return outcome;
   if (key === undefined) return countName(outcome, reason);

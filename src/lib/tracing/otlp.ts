@@ -66,8 +66,9 @@ function parentOf({ traceparent, tracestate }: Carrier): Context | undefined {
 }
 
 /**
- * A clock for the spans of one request, in Unix ms with fractions. The SDK's own clock reads whole
- * milliseconds for each span, so that a step could end after the request that contains the step.
+ * A clock for the spans of one request, in Unix ms with fractions. The clock of OpenTelemetry's
+ * package begins each span at a whole millisecond, which it reads anew. By it a step could end
+ * after the request that contains the step.
  */
 function traceClock(): () => number {
   const aheadMs = systemClock.now() - systemClock.monotonic();

@@ -48,7 +48,7 @@ function* withoutInSteps(text: string, find: Find, isShort = true): Steps<string
     const pieces: string[] = [];
     let from = Math.max(copied, isShort ? base : start) - base;
     for (let range = find(part, from, end - base); range; range = find(part, from, end - base)) {
-      // The range begins in the next step, which finds it whole.
+      // A range that begins behind this step is left to the next step, which sees all of it.
       if (isShort && range[0] >= end - base) break;
       pieces.push(text.slice(copied, base + range[0]), FILTERED);
       from = range[1];

@@ -26,7 +26,10 @@ const { zstdCompress, constants } = zlib as unknown as {
 };
 const zstd: Pack = (data, options) => promisify(zstdCompress)(data, options);
 const GZIP = { level: 1, chunkSize: CHUNK_BYTES };
-/** Level 1 packs items better than the levels next to it, in half the time. */
+/**
+ * Level 1 makes items 8.3 times smaller for 1.6 µs a KiB; level 3 makes them 7.7 times smaller for
+ * 3.4 µs (measured, bench/HISTORY.md).
+ */
 const ZSTD = { params: { [constants.ZSTD_c_compressionLevel ?? 0]: 1 }, chunkSize: CHUNK_BYTES };
 
 /**

@@ -330,7 +330,10 @@ class ContainerRows implements Rows {
   readonly #isShared: boolean;
   #elements: string[] = [];
   #elementChars = 0;
-  /** Resource and scope of the open container, if its elements share them. */
+  /**
+   * OTLP resource and scope of the container that is being filled. Set only if `#isShared`; else
+   * each element has its own.
+   */
   #outer: ReadOuter | undefined;
   #shared = '';
   /** Attributes of `#of` that each element has although the container has them. */

@@ -107,7 +107,7 @@ const SEVERITY_NAMES = [
     ['', 2, 3, 4].map((grade) => `SEVERITY_NUMBER_${level.toUpperCase()}${grade}`),
   ),
 ];
-/** Texts of severities that are no level's name. */
+/** Severity texts, in lower case, that differ from the name of their level. */
 const LEVEL_OF_TEXT: Readonly<Record<string, string>> = {
   information: 'info',
   warning: 'warn',
