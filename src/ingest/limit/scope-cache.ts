@@ -22,10 +22,10 @@
  *
  * *Never too much*: the worker counts a lease from the moment at which it SENT the call. The script
  * counts it from its own clock, which it reads later, and books the tokens at the end of the lease.
- * So the worker's lease ends first, and no token is used after the moment at which it is booked. A reply that comes later than the end of the lease is
- * void, and the tokens that it granted go back with the next call. Tokens that ran out unused are
- * taken out of the cache before they are sent back: if that call is lost, the tokens are wasted,
- * never used.
+ * So the worker's lease ends first, and no token is used after the moment at which it is booked. A
+ * reply that comes later than the end of the lease is void, and the tokens that it granted go back
+ * with the next call. Tokens that ran out unused are taken out of the cache before they are sent
+ * back: if that call is lost, the tokens are wasted, never used.
  */
 import { assert } from '../../lib/assert.ts';
 import {
