@@ -46,10 +46,10 @@ const mayShare = ({ count }: Delivery): boolean => count < DELIVERIES_BEFORE_ALO
  * acknowledges them, and takes the next.
  *
  * The first batch after a quiet second leaves at once. The next batch begins one second after the
- * last, or as soon as enough frames for a full batch are here. So an item waits about a second at
- * most, and a sink writes few files. No frame is skipped: while the disk or the broker fails, the
- * same frames are tried again with growing pauses, and `working()` keeps the broker from delivering
- * them a second time.
+ * last one began, or as soon as enough frames for a full batch are here. So an item waits about a
+ * second at most, and a sink writes few files. No frame is skipped: while the disk or the broker
+ * fails, the same frames are tried again with growing pauses, and `working()` keeps the broker from
+ * delivering them a second time.
  *
  * Poison: a frame that is delivered for the third time may have ended the process before. The
  * process handles such a frame alone. First it asks the sink for the frame: a process may have
@@ -173,8 +173,8 @@ export class StreamConsumer {
 
   /**
    * Starts to decode a heavy frame beside the stream. The decoded frame goes back into the queue.
-   * @returns false when the frame stays in the stream: it is not heavy, may not share a batch, was
-   * decoded beside it before, or the consumer stops
+   * @returns false when the frame stays in the stream, because the frame is not heavy, may not
+   * share a batch or was beside the stream before, or because the consumer stops
    */
   #goesBeside(frame: Delivery): boolean {
     const { queue, writer, heavyFrames } = this.#options;

@@ -89,8 +89,8 @@ const PARTS_LOOK_MS = 100;
  */
 const ITEM_LETTERS_MAX = 10;
 /**
- * Estimated time for one dead letter, including the wait for the broker, and for one row that the
- * sink refuses.
+ * Estimated times: LETTER_MS for one dead letter, including the wait for the broker, and REFUSED_MS
+ * for one row that the sink refuses.
  */
 const LETTER_MS = 0.5;
 const REFUSED_MS = 2;
@@ -139,7 +139,8 @@ export class FrameWriter {
   }
 
   /**
-   * Decodes the only entry of a frame before its batch.
+   * Decodes the only entry of a frame before the frame's batch. Does nothing if the frame has
+   * several entries or a heartbeat, or if its envelope cannot be stored at all.
    * @throws UnavailableError
    */
   async decodeAhead(delivery: Delivery): Promise<void> {
@@ -216,8 +217,9 @@ export class FrameWriter {
   /**
    * Sets the frame aside. Usually the frame becomes one dead letter with all its bytes. Each entry
    * becomes a letter of its own, which the sink notes as done, in two cases: some entries are
-   * stored already, or an entry names parts, which are removed when the frame is acknowledged. This
-   * reads the frame's entries but no payload. The process does nothing else meanwhile.
+   * stored already, or an entry names parts, which are removed when the frame is acknowledged. The
+   * entries are read, but their payloads are not decoded. The caller lets no other consumer work
+   * meanwhile.
    * @throws UnavailableError
    */
   async setAside(delivery: Delivery, reason: string, report: WriteReport): Promise<void> {
@@ -511,9 +513,9 @@ export class FrameWriter {
   }
 
   /**
-   * Adds to the work of the item's project, once for each frame: a repeated attempt is not the
-   * project's doing. Items that were decoded ahead do not count, because no other frame waited for
-   * them.
+   * Adds `ms` to the work of the item's project, in the first attempt at the frame only: a repeated
+   * attempt is not the project's doing. Items that were decoded ahead do not count, because no
+   * other frame waited for them.
    */
   #noteWork({ delivery }: Place, { entry, isAhead }: EnvelopeItems, ms: number): void {
     if (isAhead || this.#attempted.has(delivery)) return;

@@ -144,8 +144,8 @@ export class FramesInHand {
   }
 
   /**
-   * Resolves when a first frame comes, when a batch is full, when the frames are starved or
-   * complete, or after `ms`.
+   * Resolves when a first frame comes or a frame is put back, when a batch is full, when the frames
+   * are starved or complete, or after `ms`.
    */
   async untilChange(ms?: number): Promise<void> {
     if (this.#isComplete) return;

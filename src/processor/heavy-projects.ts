@@ -107,8 +107,9 @@ export class HeavyProjects {
 }
 
 /**
- * Returns the time that passed in the stream, divided by the number of streams in which the project
- * sends.
+ * Returns the time from the project's youngest frame in the stream to this frame, ms, divided by
+ * the number of streams in which the project sends; 0 for an older frame. Notes a younger frame as
+ * the youngest.
  */
 function paidOff(sent: Sent, stream: string, storedAt: number): number {
   const before = sent.storedAt.get(stream) ?? storedAt;

@@ -14,14 +14,14 @@ const STREAM = `KV_${COUNTERS_BUCKET}`;
 /** The key whose value is the oldest date in the bucket. */
 const OLDEST_KEY = 'outcomes.oldest';
 /**
- * Average pause between two looks. The pause is random, so that one of several processors finds old
- * days first.
+ * Average pause between two looks. Each process chooses its own pause at random, so that one of
+ * several processors finds old days first.
  */
 const LOOK_MS = 600_000;
 
 /**
- * When the oldest date is further back than this, the bucket is asked which dates it has. Otherwise
- * every date in between is purged.
+ * When the oldest date lies at least this many days before the first day that is kept, the bucket
+ * is asked which dates it has. Otherwise every date from the oldest to that day is purged.
  */
 const NEAR_DAYS = 100;
 

@@ -18,7 +18,7 @@ type Watermark = {
   chunksUpTo: number;
   /** Monotonic ms. */
   notedAt: number;
-  /** Last sequence of each frame stream, noted CHUNK_SWEEP_DELAY_MS after `notedAt`. */
+  /** Last sequence of each frame stream, noted at least CHUNK_SWEEP_DELAY_MS after `notedAt`. */
   framesUpTo?: ReadonlyMap<string, number>;
 };
 

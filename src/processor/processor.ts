@@ -42,7 +42,10 @@ import { PullQueue } from './pull-queue.ts';
 import { TracedFrameWriter } from './traced-writer.ts';
 
 const ADMIN_PORT = 8082;
-/** Least bytes that a stream may have in hand: room for a pull of 1 MiB while 1 MiB is in hand. */
+/**
+ * Lowest bound for the bytes that one stream has in hand: room for a pull of 1 MiB while 1 MiB is
+ * in hand.
+ */
 const PREFETCH_BYTES_MIN = 2 * 1024 * 1024;
 
 export type RunningProcessor = {
@@ -158,8 +161,8 @@ class Processor implements RunningProcessor {
   }
 
   /**
-   * Starts to raise counts that Redis has lost to the sink's tally. Does nothing if no sink keeps a
-   * tally.
+   * Starts the repair of counts that Redis has lost: each is raised to the sink's tally. Does
+   * nothing if no sink keeps a tally.
    */
   #startLostCounts(link: NatsLink): void {
     const reader = tallyReader(this.#config.sinks);

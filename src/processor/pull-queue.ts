@@ -135,7 +135,7 @@ export class PullQueue {
   /**
    * Looks for the consumer, and then begins the next pull. The broker does not answer a pull to a
    * missing consumer.
-   * @param isUnfilled whether the last pull's time ended before it had brought all its frames
+   * @param isUnfilled whether the broker ended the last pull because its time was up
    */
   async #check({ isUnfilled = false } = {}): Promise<void> {
     clearTimeout(this.#timer);

@@ -3,7 +3,8 @@
  * once over the bytes, and accepts all JSON that the processor accepts. Values that no column asks
  * for are skipped unread, so large numbers, lone surrogates and deep nesting in them do no harm.
  *
- * A column has the payload's value, or is undefined. Rules: docs/clickhouse.md.
+ * A column has the payload's value, or a default when the payload has none (`absent`), or is
+ * undefined. Rules: docs/clickhouse.md.
  */
 import { jsonScan } from '../lib/json-text.ts';
 import { rfc3339Micros } from '../lib/timestamp.ts';
@@ -53,8 +54,8 @@ export type Cell = string | number | boolean | undefined;
 const LAST = Symbol('last');
 type Path = readonly (string | typeof LAST)[];
 /**
- * `from`: places in the payload; the first that has a value that is not empty is used. `absent`:
- * the column's value when the payload has none.
+ * `from`: places in the payload. The column gets the first value among them that its kind can hold
+ * and that is not empty. `absent`: the column's value when the payload has none.
  */
 type Column = { name: string; kind: Kind; from: readonly Path[]; absent?: 'error' | 'event id' };
 

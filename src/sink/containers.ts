@@ -174,7 +174,7 @@ function insertion(
  * Fills in the attributes that the SDK of a container of logs, spans or metrics asks the server
  * for. All other bytes stay as they are.
  * @param json valid JSON on one line
- * @param index of the item in its envelope
+ * @param index place of the item in its envelope
  * @returns the same bytes when there is nothing to do
  */
 export function filledContainer(json: Uint8Array, index: number, facts: ClientFacts): Uint8Array {
@@ -205,7 +205,7 @@ export type SentRecord = SinkRecord & { bytes: number; split?: Container };
 
 /**
  * Bytes that the rows of one container may repeat from their item, at most. Otherwise a header of
- * 16 KiB and 40,000 logs of one byte would turn a request of 80 KB into 600 MB. A container that
+ * 16 KiB would make 16 MB of rows from a container of 1,000 logs of one byte. A container that
  * would repeat more stays whole.
  */
 const REPEATED_BYTES_MAX = 1024 * 1024;

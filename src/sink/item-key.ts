@@ -1,4 +1,7 @@
-/** 128-bit keys, by which nothing is written twice. A key is the first half of a SHA-256. */
+/**
+ * 128-bit keys, by which sinks recognise frames, items and rows. A key made from a text is the
+ * first half of its SHA-256.
+ */
 import { hash } from 'node:crypto';
 import type { EntryItem, EnvelopeEntry } from '../stream/frame.ts';
 

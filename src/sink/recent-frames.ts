@@ -1,8 +1,8 @@
 import { PREFETCH_FRAMES_MAX } from '../limits.ts';
 
 /**
- * Number of frames that are remembered. It is more than are in hand at once, so that a frame that
- * is tried again is known.
+ * Number of frames that are remembered. Fewer frames are in hand at once, so a frame that is tried
+ * again is known.
  */
 const FRAMES_MAX = 4 * PREFETCH_FRAMES_MAX;
 

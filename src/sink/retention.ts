@@ -9,7 +9,7 @@ type RetentionOptions = { sink: Sink; days: number; now: () => Promise<number>; 
 
 /**
  * Carries out SLUICE_RETENTION: at the start and then every hour, the sink removes the days whose
- * records are all older.
+ * records are all older than the setting allows.
  */
 export class Retention {
   readonly #options: RetentionOptions;

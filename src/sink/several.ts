@@ -27,9 +27,9 @@ type SinkState = 'ok' | 'failing';
 
 /**
  * One or several sinks as one sink. A frame is acknowledged when all sinks have it. While one sink
- * is away, the stream waits. The other sinks have stored the records by then, and recognise the
- * frames when they are tried again. So each sink keeps its own guarantee, and the weakest of them
- * is the guarantee of the whole.
+ * is away, the stream waits. Other sinks may have stored the records already. They recognise the
+ * frames when these are tried again. So each sink keeps its own guarantee, and the weakest
+ * guarantee is that of the whole.
  */
 export class SeveralSinks implements Sink {
   readonly guarantee: SinkGuarantee;
@@ -196,8 +196,8 @@ class BatchOfSeveral implements SinkBatch {
 }
 
 /**
- * Returns, for each kind of record, the count of the sink that stored most: the others may have
- * known some entries before.
+ * Returns the highest count of any sink for each type of record and each result: a sink that knew
+ * some entries before counts fewer.
  */
 function mostOf(counts: readonly (readonly SinkCount[])[]): SinkCount[] {
   const most = new Map<string, SinkCount>();

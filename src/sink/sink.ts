@@ -40,8 +40,8 @@ export type ItemFields = {
   index: number;
   header: string;
   /**
-   * Whether the record's last value is the payload in base64, because it is no JSON or a packed
-   * recording.
+   * Whether the record's last value is the payload in base64. That is so for a file, for a packed
+   * recording and for a payload that is no JSON.
    */
   isBase64?: boolean;
   /** How the recording in the payload is packed. */
@@ -98,8 +98,8 @@ export type BegunEntry = { frameId: string; index: number; usage?: CountedUsage 
 export type SinkGuarantee = 'exactly once' | 'repeatable';
 
 /**
- * A row that the store refuses because of its content. `element`: its place, when the row is a log
- * or span of the item's container. `item` is undefined for a heartbeat.
+ * A row that the store refuses because of its content. `element`: the row's place in the item's
+ * container, when the row is a log or span of a container. `item` is undefined for a heartbeat.
  */
 export type RefusedRow = { frameId: string; entry: number; item?: number; element?: number; reason: string };
 

@@ -5,9 +5,9 @@
  * The size of a project's dead letters is read from the stream when its first dead letter comes. It
  * grows with each dead letter that this process files. But dead letters also disappear by age or a
  * purge, and other processors file some. So when the share seems full, the size is read again,
- * unless it was read within the last LOOK_MS and no letter has gone since. Only then are dead
- * letters removed, a tenth of the share at a time. With several processors, a project may fill one
- * share for each of them.
+ * unless it was read within the last LOOK_MS and no letter has gone since. If the share is still
+ * full, the oldest dead letters are removed until a tenth of the share is free. With several
+ * processors, a project may fill one share for each of them.
  *
  * The broker, too, would remove the oldest message of a full stream (`discard: old`), but the
  * processor would not learn how many dead letters went.

@@ -18,8 +18,8 @@ import type { InflationBudgets } from './inflation-budgets.ts';
 import { decodeRecording, type Packing } from './recording.ts';
 
 /**
- * An item whose payload is at hand. `fromOtlp`: it is part of an OTLP request, which a client may
- * send again.
+ * An item whose payload is at hand. `fromOtlp`: the item is part of an OTLP request, which a client
+ * may send again.
  */
 export type WholeItem = EntryItem & { payload: Uint8Array; fromOtlp?: true };
 export type Decoded = { ok: true; record: SinkRecord } | { ok: false; reason: string };

@@ -29,8 +29,8 @@ export type RecordingWork = {
   inSlices: <T>(steps: Steps<T>) => Promise<T>;
   bytesMax?: number;
   /**
-   * Called with the number of bytes that the recording has inflated to so far.
-   * @returns whether it may inflate further
+   * Called with the number of bytes to which the recording has inflated so far.
+   * @returns whether the recording may inflate further
    */
   mayInflate?: (bytes: number) => boolean;
 };
