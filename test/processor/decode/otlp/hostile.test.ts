@@ -242,7 +242,7 @@ describe.each([
           }
         },
       ),
-      { numRuns: rounds(500_000, 2_000) },
+      { numRuns: rounds(100_000, 2_000) },
     );
   });
 });
