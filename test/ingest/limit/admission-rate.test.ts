@@ -1,3 +1,4 @@
+import { Worker } from 'node:worker_threads';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { type Admission, CACHES, type RateDecision } from '../../../src/ingest/limit/admission.ts';
 import type { LimitRedis } from '../../../src/ingest/limit/redis.ts';
@@ -14,6 +15,24 @@ import {
   until,
 } from './limit-fixture.ts';
 import { STORES, type Store } from './stores.ts';
+
+const PING_OF_ANOTHER = `
+  const { port, answered } = require('node:worker_threads').workerData;
+  const socket = require('node:net').connect(port, '127.0.0.1', () => socket.write('PING\\r\\n'));
+  socket.on('data', () => {
+    Atomics.store(answered, 0, 1);
+    Atomics.notify(answered, 0);
+    socket.destroy();
+  });`;
+
+/** Stops this thread until Redis has answered another connection, and so all that it got before from this one. */
+function waitForRedis(url: string): void {
+  const answered = new Int32Array(new SharedArrayBuffer(4));
+  const port = Number(new URL(url).port);
+  const asking = new Worker(PING_OF_ANOTHER, { eval: true, workerData: { port, answered } });
+  expect(Atomics.wait(answered, 0, 0, 10_000)).not.toBe('timed-out');
+  void asking.terminate();
+}
 
 describe.each(STORES)('on $name', ({ start }) => {
   let server: Store;
@@ -133,7 +152,7 @@ describe.each(STORES)('on $name', ({ start }) => {
       // After this turn's flush: the reply comes while nothing runs here, the request just before it is read.
       const second = new Promise<RateDecision>((resolve) =>
         setImmediate(() => {
-          for (const end = performance.now() + 50; performance.now() < end; );
+          waitForRedis(server.urls[0] as string);
           void take(limiter, of).then(resolve);
         }),
       );
