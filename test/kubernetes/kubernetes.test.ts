@@ -25,6 +25,7 @@ import {
   names,
   ready,
   removeNamespace,
+  run,
   tryHelm,
   tryKubectl,
 } from './kubectl.ts';
@@ -34,6 +35,7 @@ type Pod = {
   spec: { nodeName?: string; initContainers?: object[]; containers: { image: string }[] };
   status: { phase: string };
 };
+type Fields = Record<string, unknown>;
 type Claim = KubernetesObject & {
   metadata: { uid: string };
   spec: { volumeName: string };
@@ -42,7 +44,16 @@ type Claim = KubernetesObject & {
 
 const KUSTOMIZE = ['kubectl', 'kustomize'];
 const VALUES = join(CHART, '../values');
-const VALUES_OF = ['minimal', 'production', 'external', 'sinks', 'strict'] as const;
+const DOCUMENT = join(KUBERNETES, '../../docs/kubernetes.md');
+/** Files of deploy/helm/values; `cell` comes behind the file that all cells share. */
+const VALUES_OF = [
+  ['minimal'],
+  ['production'],
+  ['external'],
+  ['sinks'],
+  ['strict'],
+  ['production', 'cell'],
+] as const;
 const secrets = parseObjects(
   readFileSync(join(KUBERNETES, 'overlays/production/secrets.example.yaml'), 'utf8'),
 );
@@ -58,6 +69,8 @@ const claims = (namespace: string): string[] =>
 const sink = (): KubernetesObject[] => parseObjects(readFileSync(join(LASTING, 'sink.yaml'), 'utf8'));
 
 afterEach(() => {
+  // A test that failed may have left a node that takes no pods.
+  kubectl('uncordon', ...names('', 'nodes'));
   for (const name of names('', 'namespaces').filter((one) => !/^(default|kube-)/.test(one)))
     removeNamespace(name);
 });
@@ -85,12 +98,15 @@ describe('a server-side apply, where each field must be known', () => {
       expect(applyStrictly(renderInside(KUSTOMIZE, 'production', component), 'tried'), component).toEqual([]);
   });
 
-  it.each(VALUES_OF)('takes the chart with the values %s', async (name) => {
-    makeNamespace('tried');
-    const objects = renderChart('helm', '-f', join(VALUES, `${name}.yaml`));
-    expect(applyStrictly(objects, 'tried')).toEqual([]);
-    if (['minimal', 'sinks'].includes(name)) await ready('tried');
-  });
+  it.each(VALUES_OF.map((files) => [files.join(' and '), files] as const))(
+    'takes the chart with the values %s',
+    async (title, files) => {
+      makeNamespace('tried');
+      const objects = renderChart('helm', ...files.flatMap((file) => ['-f', join(VALUES, `${file}.yaml`)]));
+      expect(applyStrictly(objects, 'tried')).toEqual([]);
+      if (['minimal', 'sinks'].includes(title)) await ready('tried');
+    },
+  );
 });
 
 const release = manifestsOfRelease();
@@ -130,19 +146,29 @@ describe.each(release ? [{ release }] : [])('from the manifests of 0.2.0', ({ re
 });
 
 describe('what is there', () => {
-  it('outlives delete -k: the namespace and the volumes, which the next apply finds again', async () => {
-    kubectl('apply', '-f', LASTING);
-    applyFolder(KUBERNETES, 'minimal');
-    await ready('sluice');
-    const before = claims('sluice');
-    kubectl('delete', '-k', join(KUBERNETES, 'overlays/minimal'), '--ignore-not-found', '--timeout=120s');
-    await expect.poll(() => names('sluice', 'pods')).toEqual([]);
-    expect(names('sluice', 'deploy,sts,svc,pdb,netpol,job')).toEqual([]);
-    expect(claims('sluice')).toEqual(before);
-    applyFolder(KUBERNETES, 'minimal');
-    await ready('sluice');
-    expect(claims('sluice')).toEqual(before);
-  });
+  it.each([
+    ['minimal', 3],
+    ['production', 4],
+  ] as const)(
+    'outlives delete -k of %s: the namespace and the volumes, which the next apply finds again',
+    async (overlay, count) => {
+      kubectl('apply', '-f', overlay === 'minimal' ? LASTING : join(LASTING, 'namespace.yaml'));
+      if (overlay === 'production') applyStrictly(secrets, 'sluice');
+      applyFolder(KUBERNETES, overlay);
+      await ready('sluice');
+      const before = claims('sluice');
+      expect(before).toHaveLength(count);
+      kubectl('delete', '-k', join(KUBERNETES, 'overlays', overlay), '--ignore-not-found', '--timeout=120s');
+      await expect.poll(() => names('sluice', 'pods')).toEqual([]);
+      expect(names('sluice', 'deploy,sts,svc,pdb,netpol,job,hpa,scaledobject,httproute')).toEqual([]);
+      // The spools went with their pods.
+      expect(names('sluice', 'pvc')).toEqual(before.map((claim) => claim.split(' ')[0]));
+      expect(claims('sluice')).toEqual(before);
+      applyFolder(KUBERNETES, overlay);
+      await ready('sluice');
+      expect(claims('sluice')).toEqual(before);
+    },
+  );
 
   it('refuses production over minimal, and runs beside it in a namespace of its own', async () => {
     kubectl('apply', '-f', LASTING);
@@ -198,41 +224,70 @@ describe('production', () => {
     expect(nodes('nats').sort()).toEqual(['node-1', 'node-2', 'node-3']);
   });
 
-  it('outlives a zone: two servers of NATS stay, all else moves, and the third comes back to its volume', async () => {
+  it('outlives a zone: two servers of NATS stay, and what has no volume moves; Redis and the third server return with the zone', async () => {
     await start();
     const before = claims('tried');
-    const node = get<Record<string, unknown>>('node', 'node-1');
-    kubectl('delete', 'node', 'node-1');
+    const [lost = ''] = nodes('redis');
+    const { metadata, spec, status } = get<KubernetesObject & { spec: object; status: Fields }>('node', lost);
+    kubectl('delete', 'node', lost);
+    const readyPods = (): Record<string, number> => {
+      const { items } = get<{ items: (KubernetesObject & { status: { readyReplicas?: number } })[] }>(
+        'deploy,sts',
+        '-n',
+        'tried',
+      );
+      return Object.fromEntries(items.map((item) => [item.metadata.name, item.status.readyReplicas ?? 0]));
+    };
     await expect
-      .poll(
-        () => {
-          const { items } = get<{
-            items: { metadata: { name: string }; status: { readyReplicas?: number } }[];
-          }>('deploy,sts', '-n', 'tried');
-          return Object.fromEntries(
-            items.map(({ metadata, status }) => [metadata.name, status.readyReplicas ?? 0]),
-          );
-        },
-        { timeout: 150_000, interval: 1000 },
-      )
-      .toMatchObject({ nats: 2, redis: 1, processor: 1 });
-    expect(nodes('ingest')).not.toContain('node-1');
-    const { metadata, spec, status } = node as {
-      metadata: { name: string; labels: object };
-      spec: object;
-      status: { allocatable: object; capacity: object };
-    };
-    const again = {
-      apiVersion: 'v1',
-      kind: 'Node',
-      metadata: { name: metadata.name, labels: metadata.labels },
-      spec,
-      status,
-    };
-    applyText(JSON.stringify(again));
+      .poll(readyPods, { timeout: 150_000, interval: 1000 })
+      .toEqual({ ingest: 3, nats: 2, processor: 1, redis: 0 });
+    expect(nodes('ingest')).not.toContain(lost);
+    const { name, labels } = metadata;
+    const { allocatable, capacity } = status;
+    applyText(
+      JSON.stringify({
+        apiVersion: 'v1',
+        kind: 'Node',
+        metadata: { name, labels },
+        spec,
+        status: { allocatable, capacity },
+      }),
+    );
     await ready('tried');
     expect(nodes('nats').sort()).toEqual(['node-1', 'node-2', 'node-3']);
+    expect(nodes('redis')).toEqual([lost]);
     expect(claims('tried')).toEqual(before);
+  });
+
+  it('gives NATS larger volumes by the steps of docs/kubernetes.md, and its pods run on', async () => {
+    await start();
+    const before = [pods('tried', 'nats').map(({ metadata }) => metadata.uid), claims('tried')];
+    const larger = render(KUSTOMIZE, 'production').map((object) =>
+      object.kind === 'StatefulSet' && object.metadata.name === 'nats'
+        ? (JSON.parse(
+            JSON.stringify(object).replace('"storage":"110Gi"', '"storage":"220Gi"'),
+          ) as typeof object)
+        : object,
+    );
+    expect(() => applyStrictly(larger, 'tried')).toThrow(/StatefulSet "nats" is invalid/);
+    const [, step = ''] = /^(for at in 0 1 2; .*)$/m.exec(readFileSync(DOCUMENT, 'utf8')) ?? [];
+    const [, remove = ''] =
+      /^(kubectl .*delete statefulset nats .*?) +#/m.exec(readFileSync(DOCUMENT, 'utf8')) ?? [];
+    for (const line of [step, remove]) {
+      const { status, err } = run('sh', ['-c', line.replaceAll('-n sluice', '-n tried')]);
+      expect([status, err], line).toEqual([0, '']);
+    }
+    applyStrictly(larger, 'tried');
+    await ready('tried');
+    expect([pods('tried', 'nats').map(({ metadata }) => metadata.uid), claims('tried')]).toEqual(before);
+    const sizes = get<{ items: { spec: { resources: { requests: { storage: string } } } }[] }>(
+      'pvc',
+      '-n',
+      'tried',
+      '-l',
+      'app.kubernetes.io/component=nats',
+    ).items.map(({ spec }) => spec.resources.requests.storage);
+    expect(sizes).toEqual(['220Gi', '220Gi', '220Gi']);
   });
 });
 
