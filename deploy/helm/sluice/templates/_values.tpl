@@ -117,11 +117,11 @@
     {{- with .max -}}{{- $_ := set $spec "maxReplicaCount" . -}}{{- end -}}
     {{- with .pending -}}{{- $_ := set $trigger "threshold" (toString .) -}}{{- end -}}
     {{- with .prometheus -}}{{- $_ := set $trigger "serverAddress" . -}}{{- end -}}
-    {{- with .cluster -}}{{- $labels = printf "cluster=%q,%s" . $labels -}}{{- end -}}
   {{- end -}}
   {{- $_ := set $trigger "query" (replace "namespace=\"sluice\"" $labels $trigger.query) -}}
 {{- else if eq $object.kind "HTTPRoute" -}}
   {{- $_ := set $spec "hostnames" (list $values.host) -}}
+  {{- with $values.cluster -}}{{- $labels = printf "cluster=%q,%s" . $labels -}}{{- end -}}
   {{- with $values.gateway.parentRefs -}}{{- $_ := set $spec "parentRefs" . -}}{{- end -}}
 {{- else if eq $object.kind "Ingress" -}}
   {{- with $values.ingress.className -}}{{- $_ := set $spec "ingressClassName" . -}}{{- end -}}
@@ -133,6 +133,11 @@
   {{- range $group := $spec.groups -}}
     {{- range $rule := $group.rules -}}
       {{- if and $values.monitoring.runbook $rule.alert -}}
+  {{- if $values.cluster -}}
+    {{- range $spec.endpoints -}}
+      {{- $_ := set . "relabelings" (append .relabelings (dict "targetLabel" "cluster" "replacement" $values.cluster)) -}}
+    {{- end -}}
+  {{- end -}}
         {{- $_ := set $rule.annotations "runbook_url" (regexReplaceAllLiteral "^[^#]*" $rule.annotations.runbook_url $values.monitoring.runbook) -}}
       {{- end -}}
     {{- end -}}
