@@ -84,6 +84,40 @@ describe.each(overlays.length > 0 ? ['exporters'] : [])('%s', () => {
   );
 });
 
+describe.each(overlays)('the servers of the overlay %s', (overlay) => {
+  type Server = {
+    env?: { name: string; value?: string }[];
+    resources: { limits: { memory: string } };
+    startupProbe?: { periodSeconds: number; failureThreshold: number };
+  };
+  const server = (name: string): Server => {
+    const [set] = ofKind(render(kustomize, overlay), 'StatefulSet', name) as [KubernetesObject];
+    return (specOf(set) as unknown as { template: { spec: { containers: [Server] } } }).template.spec
+      .containers[0];
+  };
+  const bytes = (text: string): number => {
+    const [, count, unit = ''] = /^(\d+)(\w)/.exec(text) ?? [];
+    return Number(count) * 1024 ** (['k', 'm', 'g'].indexOf(unit.toLowerCase()) + 1);
+  };
+
+  it('have room for what they may hold: Go collects early, and Redis may copy all while it rewrites its log', () => {
+    const { env = [], resources } = server('nats');
+    const soft = bytes(env.find(({ name }) => name === 'GOMEMLIMIT')?.value ?? '');
+    expect(soft).toBeGreaterThan(0);
+    expect(soft).toBeLessThanOrEqual(0.8 * bytes(resources.limits.memory));
+    const folder = overlay === 'production' ? overlay : 'minimal';
+    const conf = readFileSync(join(KUBERNETES, 'overlays', folder, 'redis.conf'), 'utf8');
+    const most = bytes(/^maxmemory (\S+)$/m.exec(conf)?.[1] ?? '');
+    expect(most).toBeGreaterThan(0);
+    expect(2 * most).toBeLessThanOrEqual(bytes(server('redis').resources.limits.memory));
+  });
+
+  it('give a NATS that reads full streams again a quarter of an hour', () => {
+    const { periodSeconds = 0, failureThreshold = 0 } = server('nats').startupProbe ?? {};
+    expect(periodSeconds * failureThreshold).toBeGreaterThanOrEqual(900);
+  });
+});
+
 describe('the component gateway', () => {
   const written = (): KubernetesObject => ofKind(writtenObjects(), 'HTTPRoute')[0] as KubernetesObject;
 
