@@ -123,8 +123,8 @@ const urls = (schemes: readonly string[], whole?: { form: RegExp; name: string }
     );
 /** A URL that lists the addresses of Redis sentinels. */
 const SENTINELS = {
-  name: 'redis+sentinel://host:26379,host:26379/name',
-  form: /^redis\+sentinel:\/\/([^@/,]*@)?([\w.-]+|\[[\da-f:]+\])(:\d{1,5})?(,([\w.-]+|\[[\da-f:]+\])(:\d{1,5})?)*\/[\w.-]+(\?db=\d+)?$/,
+  name: 'redis+sentinel://host:26379,host:26379/name, or the same with rediss+sentinel://',
+  form: /^rediss?\+sentinel:\/\/([^@/,]*@)?([\w.-]+|\[[\da-f:]+\])(:\d{1,5})?(,([\w.-]+|\[[\da-f:]+\])(:\d{1,5})?)*\/[\w.-]+(\?db=\d+)?$/,
 };
 const host = z.string().regex(/^[\w.:%-]+$/, 'must be an IP address or a host name');
 const readableFile = z

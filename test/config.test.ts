@@ -128,6 +128,7 @@ it('takes sentinels of Redis as one URL, with ports or without, and nothing that
     'redis+sentinel://a:26379,b,[::1]:26380/cell-1',
     'redis+sentinel://me:pw@a/cell?db=2',
     'redis+sentinel://me@10.0.0.1:1,10.0.0.2:2/cell',
+    'rediss+sentinel://me@redis-0.redis,redis-1.redis/cell',
   ];
   for (const url of good) expect(loadConfig({ SLUICE_REDIS_URL: url }).config.redisUrls).toEqual([url]);
   const bad = ['a', 'a/', '/cell', 'a,/cell', 'a/cell?x=1', 'a/cell,redis://b', 'a:x/cell', 'a/cell,b/cell'];

@@ -1,6 +1,7 @@
 import { connect as connectTcp, isIP, type Socket } from 'node:net';
 import { connect as connectTls, type TLSSocket } from 'node:tls';
 import { gauge, type MetricsSnapshot } from '../lib/metrics/metrics.ts';
+import { isSentinelUrl, sentinelUrls } from './limit/redis-sentinel.ts';
 
 const LOOK_EVERY_MS = 60_000;
 const TLS_ANSWER_MS_MAX = 5_000;
@@ -67,8 +68,9 @@ export class Certificates {
   readonly #timer: NodeJS.Timeout;
 
   constructor(urls: readonly string[]) {
-    // A URL that lists sentinels names no server, and sentinels speak no TLS: it is left out.
-    const servers = urls.filter((url) => URL.canParse(url)).map((url) => new URL(url));
+    const servers = urls
+      .flatMap((url) => (isSentinelUrl(url) ? sentinelUrls(url) : [url]))
+      .map((url) => new URL(url));
     this.#urls = servers.filter(({ protocol }) => protocol in DEFAULT_PORT);
     this.#timer = setInterval(() => this.#lookAtAll(), LOOK_EVERY_MS).unref();
     this.#lookAtAll();

@@ -11,7 +11,7 @@ import { orLate } from '../../lib/late.ts';
 import type { Log } from '../../lib/log.ts';
 import { REDIS_CONNECT_MS_MAX } from '../../limits.ts';
 import { type CallResult, runBatch, type ScriptArg, type ScriptCall } from './redis-batch.ts';
-import { isSentinelUrl, sentinelOptions, watchSwitches } from './redis-sentinel.ts';
+import { isSentinelUrl, type RedisLogin, sentinelOptions, watchSwitches } from './redis-sentinel.ts';
 import { keysOf, SCRIPT_NAMES, type ScriptName, scriptSource } from './scripts.ts';
 
 /**
@@ -25,7 +25,7 @@ export type RedisAccess = {
   /** One URL: a server, or sentinels that name the server. Several URLs: nodes of a cluster. */
   urls: readonly string[];
   passwordFile?: string | undefined;
-  /** Certificates of the authorities that a server of rediss:// is checked against. */
+  /** Certificates of the authorities that a server with TLS is checked against. */
   caFile?: string | undefined;
   log: Log;
 };
@@ -39,6 +39,7 @@ type RedisClientOptions = RedisAccess & {
 
 export class RedisClient {
   readonly #client: Redis | Cluster;
+  readonly #secrets: Secrets;
   readonly #replyMs: number;
   readonly #url: string;
   #stopWatching: (() => void) | undefined;
@@ -51,7 +52,8 @@ export class RedisClient {
   constructor(options: RedisClientOptions) {
     this.#replyMs = options.replyMs;
     this.#url = options.urls[0] ?? '';
-    this.#client = createClient(options);
+    this.#secrets = new Secrets(options);
+    this.#client = createClient(options, this.#secrets);
   }
 
   on(events: { error: (error: Error) => void; ready: () => void; close: () => void }): void {
@@ -71,7 +73,8 @@ export class RedisClient {
   /** Starts to connect, and goes on trying until {@link close}. */
   connect(): void {
     this.#client.connect().catch(() => undefined);
-    if (isSentinelUrl(this.#url)) this.#stopWatching = watchSwitches(this.#url, () => this.drop());
+    if (isSentinelUrl(this.#url))
+      this.#stopWatching = watchSwitches(this.#url, this.#secrets, () => this.drop());
   }
 
   /**
@@ -177,14 +180,15 @@ function authorityOf(ca: Buffer): Buffer {
 }
 
 /** Password and certificates, which ioredis reads anew at each attempt to connect. */
-class Secrets {
+class Secrets implements RedisLogin {
   readonly #password: ChangingFile<string> | undefined;
-  /** Set for rediss:// when `caFile` is given. */
-  readonly tls: { readonly ca: Buffer } | undefined;
+  readonly tls: { readonly ca?: Buffer } | undefined;
 
   constructor({ urls, passwordFile, caFile, log }: RedisAccess) {
     this.#password = passwordFile === undefined ? undefined : new ChangingFile(passwordFile, passwordOf, log);
-    if (caFile === undefined || !urls[0]?.startsWith('rediss:')) return;
+    if (!urls[0]?.startsWith('rediss')) return;
+    this.tls = {};
+    if (caFile === undefined) return;
     const ca = new ChangingFile(caFile, authorityOf, log);
     this.tls = {
       get ca() {
@@ -199,7 +203,10 @@ class Secrets {
    */
   keepIn({ options }: Redis): void {
     const file = this.#password;
-    if (file) Object.defineProperty(options, 'password', { enumerable: true, get: () => file.read() });
+    if (!file) return;
+    const password = { enumerable: true, get: () => file.read() };
+    Object.defineProperty(options, 'password', password);
+    if (options.sentinelTLS) Object.defineProperty(options, 'sentinelPassword', password);
   }
 }
 
@@ -211,15 +218,13 @@ function oneServer(url: string, options: RedisOptions, retryMs: () => number | n
   // When no sentinel has answered in a round, sentinelRetryStrategy begins another round.
   return new Redis({
     ...own,
-    ...sentinelOptions(url),
+    ...sentinelOptions(url, options.tls),
     sentinelCommandTimeout,
     sentinelRetryStrategy: retryMs,
   });
 }
 
-function createClient(access: RedisClientOptions): Redis | Cluster {
-  const { urls, replyMs, retryMs } = access;
-  const secrets = new Secrets(access);
+function createClient({ urls, replyMs, retryMs }: RedisClientOptions, secrets: Secrets): Redis | Cluster {
   const connectMs = Math.max(REDIS_CONNECT_MS_MAX, replyMs);
   const common = {
     protocol: 2,
@@ -242,7 +247,7 @@ function createClient(access: RedisClientOptions): Redis | Cluster {
     secrets.keepIn(client);
     return client;
   }
-  const { username, password, protocol } = new URL(first ?? '');
+  const { username, password } = new URL(first ?? '');
   const redisOptions: ClusterOptions['redisOptions'] = {
     ...common,
     // With these timeouts a node that hangs is noticed, and its connection made anew.
@@ -250,7 +255,7 @@ function createClient(access: RedisClientOptions): Redis | Cluster {
     socketTimeout: 2 * replyMs,
     ...(username && { username: decodeURIComponent(username) }),
     ...(password && { password: decodeURIComponent(password) }),
-    ...(protocol === 'rediss:' && { tls: secrets.tls ?? {} }),
+    ...(secrets.tls && { tls: secrets.tls }),
   };
   const cluster = new Cluster([...urls], {
     redisOptions,
