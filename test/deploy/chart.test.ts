@@ -106,6 +106,8 @@ const OF_COMPONENTS: Record<string, string[]> = {
     '--set-json',
     `projects.list=${JSON.stringify(projects.projects)}`,
   ],
+  sentinel: ['--set', 'components.sentinel=true'],
+  reload: ['--set', 'components.reload=true'],
   'tcp-migrate-req': ['--set', 'components.tcp-migrate-req=true'],
   'runbook-url': ['--set', 'monitoring.runbook=https://runbooks.example.com/sluice/operations.md'],
   'monitoring-labels': ['--set', 'monitoring.labels.release=kube-prometheus-stack'],
@@ -168,6 +170,13 @@ describe.each(tools)('the chart', ({ helm, kustomize }) => {
     for (const value of ['processor.replicas=2', 'processor.scaling.kind=keda'])
       expect(() => renderChart(helm, '--set', value)).toThrow('one processor alone');
   });
+
+  it.each(['sentinel', 'reload'])(
+    'refuses the component %s for the servers of minimal, which have no Secret',
+    (name) => {
+      expect(() => renderChart(helm, '--set', `components.${name}=true`)).toThrow('profile production');
+    },
+  );
 
   it('has the version of the package', () => {
     const { version } = JSON.parse(readFileSync(join(CHART, '../../../package.json'), 'utf8')) as Fields;

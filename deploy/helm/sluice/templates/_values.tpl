@@ -35,6 +35,9 @@
   {{- $_ := set $container "env" ($container.env | default list) -}}
   {{- include "sluice.merge" (dict "into" $container "patch" (dict "env" $env)) -}}
 {{- end -}}
+{{- range rest $template.spec.containers -}}
+  {{- if eq .image $container.image -}}{{- include "sluice.merge" (dict "into" . "patch" (pick $values "image")) -}}{{- end -}}
+{{- end -}}
 {{- include "sluice.merge" (dict "into" $container "patch" (pick $values "resources" "image")) -}}
 {{- if has ($values.scaling | default dict).kind (list "hpa" "keda") -}}{{- $_ := unset $object.spec "replicas" -}}
 {{- else if hasKey $values "replicas" -}}{{- $_ := set $object.spec "replicas" $values.replicas -}}{{- end -}}
@@ -59,7 +62,7 @@
   {{- $_ := set $object.metadata "name" (printf "%s-%d" $name $root.Release.Revision) -}}
 {{- else -}}
   {{- /* Pods start anew when what they read at their start has changed. */ -}}
-  {{- $read := get .state.configMapGenerator $name -}}
+  {{- $read := pick .state.configMapGenerator $name (printf "%s-sentinel" $name) -}}
   {{- if eq $object.kind "Deployment" -}}{{- $read = list $settings .state.secretGenerator -}}{{- end -}}
   {{- $annotations := dict "checksum/config" (toJson $read | sha256sum) -}}
   {{- include "sluice.merge" (dict "into" $template "patch" (dict "metadata" (dict "annotations" $annotations))) -}}
@@ -118,10 +121,10 @@
     {{- with .pending -}}{{- $_ := set $trigger "threshold" (toString .) -}}{{- end -}}
     {{- with .prometheus -}}{{- $_ := set $trigger "serverAddress" . -}}{{- end -}}
   {{- end -}}
+  {{- with $values.cluster -}}{{- $labels = printf "cluster=%q,%s" . $labels -}}{{- end -}}
   {{- $_ := set $trigger "query" (replace "namespace=\"sluice\"" $labels $trigger.query) -}}
 {{- else if eq $object.kind "HTTPRoute" -}}
   {{- $_ := set $spec "hostnames" (list $values.host) -}}
-  {{- with $values.cluster -}}{{- $labels = printf "cluster=%q,%s" . $labels -}}{{- end -}}
   {{- with $values.gateway.parentRefs -}}{{- $_ := set $spec "parentRefs" . -}}{{- end -}}
 {{- else if eq $object.kind "Ingress" -}}
   {{- with $values.ingress.className -}}{{- $_ := set $spec "ingressClassName" . -}}{{- end -}}
@@ -130,14 +133,14 @@
   {{- range $spec.tls -}}{{- $_ := set . "hosts" (list $values.host) -}}{{- end -}}
 {{- else if has $object.kind (list "ServiceMonitor" "PrometheusRule") -}}
   {{- include "sluice.merge" (dict "into" $object "patch" (dict "metadata" (dict "labels" $values.monitoring.labels))) -}}
-  {{- range $group := $spec.groups -}}
-    {{- range $rule := $group.rules -}}
-      {{- if and $values.monitoring.runbook $rule.alert -}}
   {{- if $values.cluster -}}
     {{- range $spec.endpoints -}}
       {{- $_ := set . "relabelings" (append .relabelings (dict "targetLabel" "cluster" "replacement" $values.cluster)) -}}
     {{- end -}}
   {{- end -}}
+  {{- range $group := $spec.groups -}}
+    {{- range $rule := $group.rules -}}
+      {{- if and $values.monitoring.runbook $rule.alert -}}
         {{- $_ := set $rule.annotations "runbook_url" (regexReplaceAllLiteral "^[^#]*" $rule.annotations.runbook_url $values.monitoring.runbook) -}}
       {{- end -}}
     {{- end -}}
