@@ -31,7 +31,8 @@ function must({ status, out, err }: Answer): Answer {
 export const kubectl = (...args: string[]): string => must(run('kubectl', args)).out;
 export const tryKubectl = (...args: string[]): Answer => run('kubectl', args);
 export const helm = (...args: string[]): string => must(run('helm', args)).out;
-export const applyText = (text: string): Answer => must(run('kubectl', ['apply', '-f', '-'], text));
+export const applyText = (text: string, ...args: string[]): Answer =>
+  must(run('kubectl', ['apply', ...args, '-f', '-'], text));
 export const tryHelm = (...args: string[]): Answer => run('helm', args);
 
 export function get<T>(...args: string[]): T {

@@ -94,8 +94,12 @@ describe('a server-side apply, where each field must be known', () => {
     makeNamespace('tried');
     const components = readdirSync(join(KUBERNETES, 'components'));
     expect(components.length).toBeGreaterThan(8);
+    // What the comment of the component says: this namespace would not take its pods.
+    const told = /^Warning: would violate PodSecurity "restricted:latest": forbidden sysctls/;
     for (const component of components)
-      expect(applyStrictly(renderInside(KUSTOMIZE, 'production', component), 'tried'), component).toEqual([]);
+      expect(applyStrictly(renderInside(KUSTOMIZE, 'production', component), 'tried'), component).toEqual(
+        component === 'tcp-migrate-req' ? [expect.stringMatching(told)] : [],
+      );
   });
 
   it.each(VALUES_OF.map((files) => [files.join(' and '), files] as const))(
@@ -176,11 +180,19 @@ describe('what is there', () => {
     await ready('sluice');
     const args = ['apply', '--dry-run=server', '-k', join(KUBERNETES, 'overlays/production')];
     const { status, err } = tryKubectl(...args);
-    expect([status, err]).toEqual([1, expect.stringMatching(/StatefulSet "nats" is invalid/)]);
-    expect(err).toMatch(/StatefulSet "redis" is invalid/);
+    expect([status, err]).toEqual([1, expect.stringMatching(/StatefulSet\.apps "nats" is invalid/)]);
+    expect(err).toMatch(/StatefulSet\.apps "redis" is invalid/);
     makeNamespace('sluice-large');
     applyStrictly([...render(KUSTOMIZE, 'production'), ...secrets], 'sluice-large');
     await Promise.all([ready('sluice'), ready('sluice-large')]);
+    // The objects that the way from one to the other adds.
+    const [, section = ''] = readFileSync(DOCUMENT, 'utf8').split('## Growing from minimal to production');
+    const written = [...(section.split('\n## ')[0]?.matchAll(/ {3}```yaml\n(.*?)```/gs) ?? [])].map(
+      ([, text]) => text,
+    );
+    expect(written).toHaveLength(2);
+    for (const text of written)
+      expect(applyText((text as string).replaceAll(/^ {3}/gm, ''), '--validate=strict').err).toBe('');
   });
 });
 
@@ -257,6 +269,15 @@ describe('production', () => {
     expect(nodes('nats').sort()).toEqual(['node-1', 'node-2', 'node-3']);
     expect(nodes('redis')).toEqual([lost]);
     expect(claims('tried')).toEqual(before);
+  });
+
+  it('takes three Redis with sentinels in the place of the one that runs, one in each zone, and keeps its volume', async () => {
+    await start();
+    const before = claims('tried');
+    applyStrictly(renderInside(KUSTOMIZE, 'production', 'sentinel'), 'tried');
+    await ready('tried');
+    expect(nodes('redis').sort()).toEqual(['node-1', 'node-2', 'node-3']);
+    expect(claims('tried')).toEqual(expect.arrayContaining(before));
   });
 
   it('gives NATS larger volumes by the steps of docs/kubernetes.md, and its pods run on', async () => {
