@@ -23,8 +23,13 @@ function images(): { name: string; tag: string }[] {
   );
 }
 
+/** Versions of an image. `-alpine` is the same version in an image that has a shell. */
 const tagsOf = (name: string): string[] =>
-  [...new Set(images().flatMap((image) => (image.name === name ? [image.tag] : [])))].sort();
+  [
+    ...new Set(
+      images().flatMap(({ name: found, tag }) => (found === name ? [tag.replace(/-alpine$/, '')] : [])),
+    ),
+  ].sort();
 
 it.each([
   ['nats', DEPLOYED.nats],
