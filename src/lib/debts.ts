@@ -1,14 +1,14 @@
 import { DEBTS_SWEPT_MIN } from '../limits.ts';
 
 /**
- * Debts of projects, in milliseconds. Each millisecond that passes pays off one. Every `now` is
- * from the same clock, in ms.
+ * Debts of projects, in milliseconds of work. Each millisecond that passes pays off one millisecond
+ * of every debt. Every `now` is from the same clock, in ms.
  */
 export class Debts {
   readonly #paidAt = new Map<string, number>();
   #sweepSize = DEBTS_SWEPT_MIN;
 
-  /** Number of projects that have an entry, some perhaps paid. */
+  /** Number of projects that have an entry, including entries whose debt is paid off. */
   get size(): number {
     return this.#paidAt.size;
   }

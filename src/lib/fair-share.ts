@@ -4,18 +4,21 @@
  * The rule: once a resource is half full, a project that holds more than its share gets no more of
  * it, and other projects go on. A share is the resource divided by the number of projects that use
  * it now plus one, for the next project to come. Without this plus one, a single project could take
- * everything before another asks. So no request of a project begins once the project holds half;
- * bodies under way may take three quarters of the memory.
+ * everything before another asks. So a project that is alone gets no more once it holds more than
+ * half. For bodies under way, the rule applies only once three quarters of the memory are held.
  *
  * Each resource is declared in the module that owns it: a search for `new FairShare(` finds them
  * all. Three things have bounds of another kind. Bodies that swell (InflationQueue) and work for
- * the processors (stream/work.ts) are debts that time pays off. Dead letters are deleted when there
- * are too many.
+ * the processors (stream/work.ts) are debts that time pays off. The oldest dead letters are deleted
+ * when there are too many.
  */
 
 import { newSlot, type Slotted } from './slots.ts';
 
-/** Picks the oldest waiting member of the project that has the least at work. */
+/**
+ * Picks the member whose project has the least at work. Among equals, the member that comes first
+ * in `waiting`, which is in the order of arrival, wins.
+ */
 export function nextInTurn<T>(waiting: readonly T[], atWork: (one: T) => number): T | undefined {
   let next: T | undefined;
   let least = Infinity;

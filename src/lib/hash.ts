@@ -1,4 +1,4 @@
-/** FNV-1a over the characters. It spreads names that differ in only a few of them. */
+/** Hashes a text by FNV-1a, which spreads texts that differ in only a few characters. */
 export function hashOf(text: string): number {
   let hash = 0x811c9dc5;
   for (let at = 0; at < text.length; at++) hash = Math.imul(hash ^ text.charCodeAt(at), 0x01000193);

@@ -2,8 +2,8 @@
 
 /**
  * All item types that a frame may hold. A frame names a type by its position in this list, so a new
- * type goes to the end. Update processors first: a processor that does not know a type makes a dead
- * letter of its items.
+ * type goes to the end. Processors must be updated before ingest: a processor that does not know
+ * the type of an item makes the item a dead letter.
  */
 export const ITEM_TYPES = [
   'event',
@@ -71,7 +71,10 @@ export type OtlpType = (typeof OTLP_TYPES)[number];
 const OTLP: ReadonlySet<string> = new Set(OTLP_TYPES);
 export const isOtlp = (type: ItemType): type is OtlpType => OTLP.has(type);
 
-/** All types that are stored of an envelope: those that always are, and `extra`. */
+/**
+ * Types of items that are stored when an envelope brings them: the standard types and `extra`,
+ * without the types of OTLP requests, which no envelope may hold.
+ */
 export const storedTypes = (extra: readonly ExtraType[]): ReadonlySet<string> =>
   new Set<string>([...STANDARD_TYPES, ...extra].filter((type) => !OTLP.has(type)));
 
@@ -101,10 +104,7 @@ const BIT_OF: Readonly<Record<string, number>> = Object.fromEntries(
 
 /** The bit of a category. A set of categories is the sum of its bits. */
 export const categoryBit = (category: Category): number => BITS[category];
-/**
- * The bit of a type's category, or 0 for a type without one, as most types of SLUICE_STORE_TYPES
- * are.
- */
+/** The bit of a type's category; 0 for a type without a category, as most of EXTRA_TYPES are. */
 export const typeBit = (type: ItemType): number => BIT_OF[type] ?? 0;
 export const categoriesIn = (bits: number): Category[] =>
   CATEGORIES.filter((category) => (bits & BITS[category]) !== 0);

@@ -10,10 +10,12 @@ export const isShortToken = (entry: string): boolean =>
   splitToken(entry).token.length < ADMIN_TOKEN_CHARS_MIN;
 
 /**
- * Whether an entry of the admin tokens is a label without a token, such as `deploy=$TOKEN` becomes
- * when the variable is not set. A token without a label may end with `=` too, as base64 does with
- * padding. Such a token is longer than a label, its length is a multiple of four, and it has no dot
- * and no `@`.
+ * Whether an entry of the admin tokens is a label without a token. `deploy=$TOKEN` becomes such an
+ * entry when the variable is not set.
+ *
+ * A token without a label may end with `=` too, as base64 does with padding. So an entry that ends
+ * with `=` counts as a token when it has more than 16 characters, their number is a multiple of
+ * four, and none of them is a dot or `@`.
  */
 export const isLabelAlone = (entry: string): boolean =>
   /^[\w.@-]+=$/.test(entry) && (entry.length <= 16 || entry.length % 4 !== 0 || /[.@]/.test(entry));

@@ -1,6 +1,6 @@
 /**
  * Writes MessagePack into one buffer, whose size the caller bounds beforehand. So nothing grows or
- * is copied twice. It takes a third of the time of the Encoder of @msgpack/msgpack
+ * is copied twice. The writer takes a third of the time of the Encoder of @msgpack/msgpack
  * (bench/HISTORY.md).
  */
 import { assert } from './assert.ts';
@@ -13,8 +13,8 @@ export const SCALAR_BYTES_MAX = 9;
  */
 const SHORT_CHARS = 100;
 /**
- * Looked up once: V8 has many kinds of strings, and would look the method up again for each
- * character.
+ * The method is looked up once. V8 has many kinds of strings, and would look the method up again
+ * for each character.
  */
 const { charCodeAt } = String.prototype;
 
@@ -103,7 +103,7 @@ export class MessagePackWriter {
 
   /**
    * Writes a tag and a 16-bit length. A longer length gets 32 bits and the next tag, which is one
-   * higher in both families used here.
+   * higher both for strings and for arrays.
    */
   #sized(tag16: number, length: number): void {
     if (length > 0xffff) return this.#tagged32(tag16 + 1, length);

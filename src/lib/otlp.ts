@@ -1,6 +1,6 @@
 /**
- * What ingest and the processor both know of an OTLP request: its encodings, the lists around its
- * records, and the header of the item that it is queued as.
+ * Facts about OTLP requests that ingest and the processor share: the encodings, the lists around
+ * the records, and the header of the item as which a request is queued.
  */
 import type { OtlpType } from './item-types.ts';
 
@@ -12,7 +12,10 @@ export const OTLP_CONTENT_TYPES = {
   json: 'application/json',
 } as const satisfies Record<OtlpForm, string>;
 
-/** Names in JSON of the three lists in one another: of resources, of scopes, of records. */
+/**
+ * JSON names of the three nested lists: a list of resources, each with a list of scopes, each with
+ * a list of records.
+ */
 export type ListNames = readonly [resources: string, scopes: string, records: string];
 
 export const OTLP_LISTS: Readonly<Record<OtlpType, ListNames>> = {

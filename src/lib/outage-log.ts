@@ -5,8 +5,10 @@ const LINE_MS_MIN = 60_000;
 
 /**
  * Logs outages of the sink: one line at the first failure, one a minute while attempts fail, and
- * one when all streams work again. The lines have no stacks. An outage that begins within a minute
- * after a line gets its first line at the first failure after that minute.
+ * one when all streams work again. The lines have no stacks.
+ *
+ * An outage that begins less than a minute after the last line about a failure gets its first line
+ * at the first failure after that minute. If it ends sooner, it gets no line.
  */
 export class OutageLog {
   readonly #options: { log: Log; clock: Clock };

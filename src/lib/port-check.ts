@@ -59,7 +59,7 @@ export async function checkPortIsFree(host: string, port: number): Promise<void>
  */
 export class PortError extends Error {
   override name = 'PortError';
-  /** True when another port would do. */
+  /** True when the port is taken or for privileged users, so that another port may work. */
   readonly isTaken: boolean;
 
   constructor(host: string, port: number, { code = '', message }: NodeJS.ErrnoException) {
@@ -115,6 +115,6 @@ function ifThere<T>(read: () => T): T | undefined {
   try {
     return read();
   } catch {
-    return undefined; // it has gone meanwhile, or belongs to another user
+    return undefined; // the file is gone by now, or belongs to another user
   }
 }

@@ -2,7 +2,7 @@ import { constants } from 'node:os';
 
 /**
  * Signals within this time count as one Ctrl-C. The terminal sends a signal to the whole process
- * group, and npm passes its own on.
+ * group, and npm passes on the one that it gets, so sluice may get the signal twice.
  */
 const SAME_SIGNAL_MS = 1_000;
 
@@ -26,10 +26,10 @@ export function untilStopped(): Promise<void> {
     process.on('SIGINT', onSignal);
     process.on('SIGTERM', onSignal);
     process.once('disconnect', () => resolve());
-    // The listener for 'disconnect' keeps the channel referenced. Without this line a failed start,
-    // or the end of the last work, would wait for the parent.
+    // The listener for 'disconnect' keeps the channel referenced. Without this line, a process
+    // whose start failed or whose work is done would not end before its parent.
     process.channel?.unref();
-    // The parent died during the start, and there is no further event for that.
+    // When the parent died during the start, no event 'disconnect' follows.
     if (process.send && !process.connected) resolve();
   });
 }

@@ -57,7 +57,7 @@ export class Slices {
   }
 
   /**
-   * Resolves in a later turn of the event loop, when the works that asked before have had theirs.
+   * Resolves in a later turn of the event loop, after all works that asked before have had a turn.
    */
   turn(): Promise<void> {
     return new Promise((resolve) => {

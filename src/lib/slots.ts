@@ -4,7 +4,7 @@
  * state in it.
  */
 
-/** For each slot, by its number: tells whether a state in it must be kept. */
+/** For each slot, by its number: a function that tells whether a state in the slot must be kept. */
 const tests: ((state: never) => boolean)[] = [];
 
 /**

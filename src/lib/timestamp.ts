@@ -24,7 +24,7 @@ function daysOf(year: number, month: number): number {
   return month === 2 && isLeap ? 29 : (DAYS_OF_MONTHS[month - 1] ?? 0);
 }
 
-/** Looked up once rather than for each character, as in the MessagePack writer. */
+/** The method is looked up once rather than for each character, as in the MessagePack writer. */
 const { charCodeAt } = String.prototype;
 
 function hasShape(text: string): boolean {
@@ -44,8 +44,8 @@ function digits(text: string, from: number, to: number): number {
 }
 
 /**
- * Reads a text that has exactly the form of {@link rfc3339}; returns undefined when it may have
- * another form.
+ * Reads a text that has exactly the form of {@link rfc3339}. Returns undefined for any other text,
+ * which may still be a timestamp in another form.
  */
 function asWritten(text: string): Moment | undefined {
   if (!hasShape(text)) return undefined;
@@ -64,8 +64,8 @@ function asWritten(text: string): Moment | undefined {
 let latest = { ms: 0, text: rfc3339(0) };
 
 /**
- * As {@link rfc3339}, for moments that repeat: the envelopes of one frame came within a few
- * milliseconds.
+ * Does the same as {@link rfc3339}, and keeps the last result: the envelopes of one frame came
+ * within a few milliseconds, so the same moment is often written again.
  */
 export function rfc3339OfReceipt(ms: number): string {
   if (ms !== latest.ms) latest = { ms, text: rfc3339(ms) };

@@ -11,7 +11,8 @@ const CHECKSUM_BYTES = 4;
 const RLE = 1;
 const DICTIONARY_ID_BYTES = [0, 1, 2, 4] as const;
 /**
- * Bytes of each field from which the length of what follows is read. All numbers are little-endian.
+ * Length of each field that is read, in bytes; everything between these fields is skipped. All
+ * numbers are little-endian.
  */
 const FIELD_BYTES = { magic: 4, 'skippable-size': 4, descriptor: 1, 'block-header': 3 } as const;
 

@@ -37,7 +37,8 @@ export const fingerprint = (secret: string): string =>
   `sha256:${createHash('sha256').update(secret).digest('hex').slice(0, FINGERPRINT_CHARS)}`;
 
 /**
- * A copy in which each text under the name `key`, at any depth, is replaced with its fingerprint.
+ * Returns a copy in which each text under the name `key`, at any depth, is replaced with its
+ * fingerprint.
  */
 export function withoutKeys(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(withoutKeys);

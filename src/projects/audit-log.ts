@@ -47,7 +47,7 @@ export class AuditLog {
   readonly #by: string;
   #found = false;
 
-  /** @param by the name of whoever makes the changes */
+  /** @param by name of the person or program that makes the changes */
   constructor(link: NatsLink, by: string) {
     this.#link = link;
     this.#by = by;
@@ -88,7 +88,10 @@ export class AuditLog {
     });
   }
 
-  /** Publishes a record, with one repetition. The message id makes the repetition harmless. */
+  /**
+   * Publishes a record, and repeats that once after a failure. The message id makes the repetition
+   * harmless.
+   */
   async #publish(subject: string, text: string): Promise<void> {
     const data = Buffer.from(text);
     const headers = recordHeaders(randomUUID(), { subject, data });
@@ -127,6 +130,6 @@ export async function readHistory(
 export async function readRemovedKeys(link: NatsLink, projectId: string): Promise<Set<unknown>> {
   const { streams } = await link.manager();
   const last = await streams.getMessage(AUDIT_STREAM, { last_by_subj: projectSubject(projectId) });
-  // Most projects that are created are new to the audit, and one request is then enough.
+  // A project that is new to the audit, as most created projects are, needs only this one request.
   return last ? removedKeys(await readHistory(link, projectId)) : new Set();
 }

@@ -10,7 +10,8 @@ export type BucketEntry = { key: string; text: string | undefined; revision: num
 /**
  * An entry as the copy holds it. `revision` is the bucket's creation time (Unix ms) plus the
  * bucket's own revision. So it keeps growing when the bucket is deleted and made again, although
- * the new bucket's own revisions begin at 1. It is 0 when the newest snapshot lacks the key.
+ * the new bucket's own revisions begin at 1. `revision` is 0 when the newest snapshot lacks the
+ * key.
  */
 export type CopiedEntry = { key: string; text: string | undefined; revision: number };
 
@@ -64,13 +65,13 @@ export class BucketCopy {
     return this.#size;
   }
 
-  /** Number of these keys that have come since {@link startSnapshot}. */
+  /** Number of keys that have come since {@link startSnapshot}, including deleted ones. */
   get seen(): number {
     return this.#seen;
   }
 
   /**
-   * Begins a snapshot. The old content stays until its end.
+   * Begins a snapshot. The old content stays until the snapshot ends.
    * @param createdMs creation time of the bucket, which tells it from its successor
    */
   startSnapshot(createdMs: number): void {
@@ -80,7 +81,8 @@ export class BucketCopy {
   }
 
   /**
-   * Ends a snapshot: removes the entries that it lacks. Yields often, so that the caller may pause.
+   * Ends a snapshot: removes the entries that the snapshot lacks. Yields often, so that the caller
+   * may pause.
    */
   *endSnapshot(): Generator<void> {
     for (const shard of this.#shards) {
@@ -127,8 +129,8 @@ export class BucketCopy {
 type Place = { slot: number; hash: number; snapshot: number };
 
 /**
- * Some of the keys. Slots below `count` are in use, in no order. Each slot has a hash and the
- * offset of its record.
+ * The entries of some keys. Slots below `count` are in use, in no order. Each slot has a hash and
+ * the offset of its record.
  */
 class Shard {
   #hashes = new Uint32Array(1);

@@ -44,8 +44,8 @@ class SnapshotError extends Error {
 
 const READ_TRIES_MAX = 3;
 /**
- * Most looks at a bucket whose records are overwritten without a pause: a record may be missing in
- * each look.
+ * Most looks at a bucket in one reading. When records are overwritten without a pause, one may be
+ * missing in each look.
  */
 const SNAPSHOT_LOOKS_MAX = 5;
 const PULL_MS = 30_000;
@@ -59,8 +59,8 @@ const PULL_GRACE_MS = 5_000;
  */
 const CONSUMER_IDLE_MS = 5_000;
 /**
- * Codes of an answer that ends a pull without a fault: no message came in its time, or the broker
- * gave it up.
+ * Codes of an answer that ends a pull without a fault: no message came in the pull's time, or the
+ * broker gave the pull up.
  */
 const PULL_ENDED: ReadonlySet<number | undefined> = new Set([404, 408]);
 
@@ -75,8 +75,8 @@ const PULL_ENDED: ReadonlySet<number | undefined> = new Set([404, 408]);
  * So no turn handles more than one slice, however fast the broker is.
  *
  * The consumer is deleted with the watch. When that request is lost or this process is killed, the
- * broker deletes the consumer after CONSUMER_IDLE_MS. It also disappears when the broker ends,
- * since it is in the broker's memory.
+ * broker deletes the consumer after CONSUMER_IDLE_MS. The consumer also disappears when the broker
+ * ends, since it is in the broker's memory.
  */
 export class BucketWatch {
   readonly #access: BucketAccess;
@@ -142,10 +142,10 @@ export class BucketWatch {
   }
 
   /**
-   * Resolves when everything that the bucket held at `state` has come. That is so when the bucket's
-   * last revision or a later one has come, or as many keys as it had. The second case is needed
-   * because the last entry may have been purged since. A key that was overwritten since comes
-   * later. The consumer's `pending` cannot be trusted (docs/broker-quirks.md).
+   * Resolves when everything that the bucket held at `state` has come, except keys that were
+   * overwritten since, which come later. The sign is that the last revision of `state` or a later
+   * one has come, or as many keys as the bucket had. Keys are counted because the last entry may
+   * have been purged since. The consumer's `pending` cannot be trusted (docs/broker-quirks.md).
    * @param seen returns how many keys have come so far
    * @throws SnapshotError when nothing comes for `stallMs`, or the watch ends
    */
@@ -171,7 +171,8 @@ export class BucketWatch {
 
   /**
    * Resolves when every key of the bucket has come. A key that is overwritten during the reading
-   * moves behind the last revision that the first look found, so the bucket is looked at again.
+   * moves behind the last revision that the first look found, so the state of the bucket is asked
+   * for again.
    * @param state from before the watch was opened
    * @returns false when a key was still missing after SNAPSHOT_LOOKS_MAX looks; it comes later
    * @throws as {@link reach}
@@ -331,16 +332,19 @@ export class BucketMirror {
   /** The watch that is being read or followed; undefined before the first. */
   #watch: BucketWatch | undefined;
   #position: Position | undefined;
-  /** What the previous check found when the server's numbers differed from the copy's. */
+  /**
+   * Difference that the previous check found between the server's numbers and the copy's; undefined
+   * when it found none.
+   */
   #suspect: { isAhead: boolean; revision: number } | undefined;
   #state: MirrorState = 'opening';
   /** Wakes the loop from its wait for the next check. */
   #wake: (() => void) | undefined;
-  /** Factor of the time-outs; it doubles with each failure. */
+  /** Factor of the time-outs. It doubles with each failure, and is 1 again after a success. */
   #timeoutFactor = 1;
   #loop: Promise<void> | undefined;
   #firstSnapshot: (() => void) | undefined;
-  /** Result of the last request; `away` when the broker did not answer. */
+  /** Result of the last request. `away`: the broker did not answer, or nothing was asked yet. */
   #found: 'ok' | 'away' | 'missing' = 'away';
 
   constructor(options: MirrorOptions) {
@@ -476,7 +480,8 @@ export class BucketMirror {
       // Counting keys would prove nothing here, because the copy had its keys before.
       else await watch.reach(state, () => 0, this.#stallMs);
     } catch (error) {
-      // Perhaps the awaited entries were purged, so everything is read again.
+      // When nothing has come, the awaited entries may have been purged, so everything is read
+      // again.
       if (position.revision === before) this.#readAgain('nothing comes');
       throw error;
     }

@@ -45,7 +45,10 @@ export type BucketState = {
   /** When the bucket was created (Unix ms); another value means that it was made again. */
   createdMs: number;
   lastSequence: number;
-  /** Keys in the bucket, deletion markers included; undefined when the server does not say. */
+  /**
+   * Number of keys in the bucket, including deleted ones, whose markers the server counts;
+   * undefined when the server does not say.
+   */
   keys: number | undefined;
 };
 

@@ -24,7 +24,9 @@ export class HeartbeatStore {
     this.#audit = audit;
   }
 
-  /** @param by the name of whoever makes the changes; by default this process's user */
+  /**
+   * @param by name of the person or program that makes the changes; by default this process's user
+   */
   static async open(link: NatsLink, by: string = operatorName()): Promise<HeartbeatStore> {
     const kv = await openBucket(link, HEARTBEATS_BUCKET);
     const access = { link, bucket: HEARTBEATS_BUCKET, manager: await registryManager(link) };

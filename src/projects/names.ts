@@ -62,10 +62,10 @@ export type StoredProject = { project: Project; revision: number };
  * of alias claims the new name, writes the record, and releases the old name.
  *
  * A command that releases or takes over a claim first looks at the record. Between that look and
- * its write, another command may write the alias into the record. So a command that writes a record
- * writes the claim again before and after, which changes the claim's revision. Both sides write by
- * compare-and-set. So either the write of the first command fails, or the second command finds its
- * claim gone.
+ * its write, another command may write the alias into the record. So a command that writes an alias
+ * into a record writes the claim again before and after the record, which changes the claim's
+ * revision. Both sides write by compare-and-set. So either the write of the first command fails, or
+ * the second command finds its claim gone.
  */
 export class Names {
   readonly #kv: KV;
@@ -129,7 +129,7 @@ export class Names {
    * @throws RegistryError when there is none, or its record cannot be read
    */
   async find(idOrAlias: string): Promise<StoredProject> {
-    // Other text that a user types may not even be a legal key of the bucket.
+    // Text that is no id or alias is not looked up: it may not even be a legal key of the bucket.
     const id = isProjectId(idOrAlias) ? ((await this.#claimant(idOrAlias)) ?? idOrAlias) : undefined;
     const found = id === undefined ? undefined : await this.record(id);
     if (found?.project.id === idOrAlias || found?.project.alias === idOrAlias) return found;

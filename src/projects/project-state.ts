@@ -26,10 +26,11 @@ import {
 export type WindowLimit = { readonly name: string; readonly limit: number };
 
 /**
- * What one admission takes a token for: a project, or a key of it with a limit of its own. For
- * items of limited categories there are further scopes of either. A token is booked in all windows
- * of its scope. The project's window is among them, unless the request already has a token for the
- * project. A worker holds the tokens of each scope apart.
+ * The owner of limits for which an admission takes one token: a project, or a key of the project
+ * that has a limit of its own. For items of limited categories there are further scopes of the
+ * project and of each such key. A token is booked in all windows of its scope. The project's window
+ * is among them, unless the request already has a token for the project. A worker holds the tokens
+ * of each scope apart.
  */
 export interface RateScope extends Slotted {
   readonly project: ProjectState;
@@ -47,8 +48,8 @@ export interface RateScope extends Slotted {
    */
   readonly hasOwnWindow: boolean;
   /**
-   * The category that refuses, when the window with this number (as admit.lua gives it) refuses a
-   * request; undefined when the window belongs to the project or a key.
+   * The category that refuses, when the window with this number (from 1, as admit.lua gives it)
+   * refuses a request; undefined when the window belongs to the project or a key.
    */
   refusingCategory(windowNumber: number): Category | undefined;
 }
@@ -93,8 +94,8 @@ export class ProjectState extends Slotted implements RateScope, Access {
   limit: number | undefined;
   privacy: ProjectPrivacy | undefined;
   /**
-   * The project's only key, when it has no label, expiry or limit. Otherwise undefined: see
-   * `#keys`.
+   * The project's only key, when the record has no `keys`. Otherwise undefined: see `#keys`.
+   * Undefined also when the project is disabled or deleted.
    */
   #plainKey: string | undefined;
   #keys: readonly KeyState[] | undefined = undefined;
@@ -162,7 +163,7 @@ export class ProjectState extends Slotted implements RateScope, Access {
     return undefined;
   }
 
-  /** Those categories of the items that have a limit, as a sum of bits. */
+  /** Returns the categories of the items that have a limit, as a sum of bits. */
   limitedIn(items: readonly { readonly type: ItemType }[]): number {
     if (this.limitedCategories === 0) return 0;
     let bits = 0;

@@ -26,8 +26,8 @@ const CLAIM_MS = 2_000;
 /** Most attempts at a compare-and-set write, and at minting an id that is free. */
 const WRITE_TRIES_MAX = 12;
 /**
- * Longest random pause before a write that met another one is tried again; multiplied by the number
- * of the try.
+ * Longest random pause before a write that conflicted with another one is tried again; it is
+ * multiplied by the number of the try.
  */
 const CONFLICT_MS = 20;
 
@@ -44,8 +44,8 @@ export function compareIds(one: string, other: string): number {
 }
 
 /**
- * `by`: the name of whoever makes the changes, by default this process's user. `claimMs`: for
- * tests.
+ * `by`: name of the person or program that makes the changes; by default this process's user.
+ * `claimMs`: for tests.
  */
 type StoreOptions = { by?: string; claimMs?: number };
 

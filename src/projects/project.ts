@@ -101,7 +101,7 @@ export type Project = z.infer<typeof projectSchema>;
 export type ProjectKey = z.infer<typeof projectKeySchema>;
 export type PlanLimits = 'table' | 'free-only';
 
-// ---- Its keys ----
+// ---- A project's keys ----
 
 const ID_CHARS = 8;
 
@@ -125,7 +125,7 @@ export const expiresAt = ({ expires }: Pick<ProjectKey, 'expires'>): number =>
 /** Until when a key is valid, Unix ms; 0 for a disabled key. */
 export const validUntil = (key: ProjectKey): number => (key.enabled ? expiresAt(key) : 0);
 
-// ---- What follows from it ----
+// ---- Settings derived from a record ----
 
 /** The limit per minute that applies to a project (see SLUICE_PLAN_LIMITS); undefined: none. */
 export function rateLimitOf(

@@ -59,8 +59,8 @@ export class Replica {
   }
 
   /**
-   * Whether there are several names of projects. Aliases count too, so a single project with an
-   * alias counts as several.
+   * Whether the bucket has several names of projects. Aliases and deleted names count too, so a
+   * single project with an alias counts as several.
    */
   get hasSeveralProjects(): boolean {
     return this.#projects.copy.size > 1;

@@ -16,11 +16,11 @@ const ACK = Buffer.from('+ACK');
  */
 const GONE_MAX = 100_000;
 /**
- * The delivery number in acknowledgements of missing messages: one that no consumer reaches.
+ * Delivery number in acknowledgements of missing messages. It is a number that no consumer reaches.
  * Acknowledging a message with the number of the next delivery beyond a consumer's floor has a side
  * effect in nats-server 2.9: the floor moves to that message, past others that are not
- * acknowledged. So that number is used only for the message right beyond the floor. Then the floor
- * moves to the first message that the server still waits for.
+ * acknowledged. So the number of the next delivery is used only for the message right beyond the
+ * floor. The floor then moves to the first message that the server still waits for.
  */
 const NO_DELIVERY = Number.MAX_SAFE_INTEGER;
 
@@ -58,8 +58,8 @@ export async function readBacklog(
   const { state } = await manager.streams.info(stream);
   const { first_seq: first, last_seq: last } = state;
   if (state.messages === 0) return { first: last + 1, last };
-  // A broker that lost the end of a stream gives its sequence numbers to new messages. The floor
-  // then says nothing about these.
+  // A broker that lost the end of a stream gives the sequence numbers of the lost messages to new
+  // ones. The floor then says nothing about the new messages.
   const floor = consumer && consumer.delivered.stream_seq <= last ? consumer.ack_floor.stream_seq : 0;
   if (floor < first) return { first, last };
   if (floor >= last) return { first: last + 1, last };
@@ -103,12 +103,12 @@ type GoneOptions = Place & { log: Log; lookMs: number };
 
 /**
  * Searches for messages that a consumer waits for although the stream has lost them (nats-server
- * 2.9 after a kill). It acknowledges them, at most once in `lookMs`.
+ * 2.9 after a kill). It acknowledges these messages. It searches at most once in `lookMs`.
  *
  * A consumer that waits for such messages delivers nothing else, so a pull ends unfilled although
- * frames wait. Under load, pulls are filled all the same. So the consumer is examined from time to
- * time. The signs are redeliveries, or a floor that is far behind while the message right beyond it
- * is missing.
+ * frames wait. Under load, pulls may be filled all the same, so the consumer is also examined from
+ * time to time. The signs are redeliveries, or a floor that is far behind while the message right
+ * beyond it is missing.
  */
 export class GoneFrames {
   readonly #link: NatsLink;
@@ -201,8 +201,7 @@ export async function acknowledgeGone(link: NatsLink, { stream, consumer }: Plac
 
 /**
  * Sequences between `from` and `end` that the stream no longer has, at most GONE_MAX. The server's
- * list is used where it is short enough to be sent; otherwise each message is looked for, with a
- * read each.
+ * list is used where it is short enough to be sent; otherwise each message is looked for by a read.
  */
 async function goneBetween(
   manager: JetStreamManager,

@@ -12,15 +12,16 @@
  * A dead letter is filed before its batch is stored. When the batch then fails, the letter stays,
  * even if the next attempt stores the item or files it in a letter with others.
  *
- *     sluice.dead_letters.<project>.<id>        headers, and the body if it is small
- *     sluice.dead_letters.<project>.<id>.<k>    part k of the body, from 0
+ * sluice.dead_letters.<project>.<id>        headers, and the body if it is small
+ * sluice.dead_letters.<project>.<id>.<k>    part k of the body, from 0
  *
  * `<project>` is `-` for a dead letter without a project. Earlier builds left this segment out.
  *
- * The body is what a replay needs: a whole frame, or an encoded entry. Such an entry may have been
- * made for one item, or for several items of an envelope; the kind is then `entry` as well. Further
- * bytes may follow the body: the readable rest of a large entry's damaged parts. A dead letter that
- * is larger than its project's share has no bytes, only their number and hash.
+ * The body is what a replay needs: a whole frame, or an encoded entry. The kind `item` stands for
+ * an encoded entry that was made for one item. An entry that was made for several items of an
+ * envelope has the kind `entry`, like a whole one. Further bytes may follow the body: the readable
+ * rest of a large entry's damaged parts. A dead letter that is larger than its project's share has
+ * no bytes, only their number and hash.
  */
 import { createHash } from 'node:crypto';
 import { headers, type MsgHdrs } from '@nats-io/transport-node';
@@ -40,8 +41,8 @@ export type DeadLetterFacts = {
   entryIndex?: number;
   itemIndex?: number;
   /**
-   * Positions of the elements of the item's container that the dead letter has, when it does not
-   * have all.
+   * Positions, in the item's container, of the elements that the dead letter has; absent when it
+   * has all elements.
    */
   elements?: string;
   projectId?: string;

@@ -17,6 +17,7 @@
  *     envelope of a project with privacy settings
  *                [2, … as above …, privacy]
  *     privacy    [[position in SCRUBS, …], [name, …], client's address | nil]
+ *                or the same with a fourth element, the User-Agent
  *
  * The trace of a sampled entry is not in the frame but in a header of its message. So a processor
  * that knows nothing of traces can read the frame, and frames without a trace are no longer than
@@ -74,7 +75,7 @@ export type Privacy = {
   scrub: readonly Scrub[];
   /** Names of members whose values are removed, in addition to the names that `keys` stands for. */
   names: readonly string[];
-  /** Replaces `{{auto}}` as the user's address. */
+  /** The client's address, which replaces `{{auto}}` as the user's address. */
   clientAddress?: string | undefined;
   /** User-Agent of the request, for containers whose SDK asks for the field to be filled in. */
   userAgent?: string | undefined;
@@ -314,7 +315,7 @@ const readParts: Checked<PartsRef> = (value, what) => {
 
 /**
  * Checks that all payloads are in the entry, or all in parts whose length is the sum of the items'
- * lengths. The same goes for headers that were moved.
+ * lengths. Headers that were moved must be in the parts too, and their lengths are part of the sum.
  */
 function checkPlaces({ items, parts }: EnvelopeEntry): void {
   let length = 0;

@@ -27,12 +27,15 @@ const RECONNECT_WAIT_MS = 250;
 /** Random extra wait, so that the clients of one server do not all connect at once. */
 const RECONNECT_JITTER_MS = 100;
 /**
- * Replaces RECONNECT_WAIT_MS while requests wait for the server, so that a restarted server is
- * found soon.
+ * Replaces RECONNECT_WAIT_MS during the first ANSWER_MS_MAX of an absence. Requests wait for the
+ * server then, so a restarted server must be found soon.
  */
 const RECONNECT_SOON_MS = 50;
 const RECONNECT_SOON_JITTER_MS = 50;
-/** An attempt to connect is the first of a new absence when the last attempt was this long ago. */
+/**
+ * An attempt to connect begins a new absence of the server when the attempt before it was longer
+ * ago than this.
+ */
 const NEW_ABSENCE_MS = 1_000;
 /**
  * A silent server's socket is destroyed this long after the silence was noticed, if it is still
@@ -44,7 +47,7 @@ const SILENT_END_MS = 1_000;
  * client.
  */
 const CONNECT_MS_MAX = 5_000;
-/** A subscription that the server refused is tried again after this. */
+/** Wait before a subscription that the server refused is tried again. */
 const RESUBSCRIBE_MS = 1_000;
 
 /**
@@ -79,7 +82,8 @@ type NatsOptions = {
   name: string;
   /**
    * Decides the prefix of the subjects on which this client receives replies: `_INBOX.<role>`, or
-   * `_INBOX` without a role. No other role may subscribe below it, because some replies are frames.
+   * `_INBOX` without a role. No other role may subscribe below this prefix, because some replies
+   * are frames.
    */
   role?: NatsRole | undefined;
   log: Log;
@@ -123,7 +127,7 @@ export class LastingSubscription {
       callback: (error, msg) => {
         if (!error) return this.#callback(msg);
         // The server refuses the subject to these credentials, and the client library drops the
-        // subscription. The credentials may soon change, so it is tried again.
+        // subscription. The credentials may soon change, so the link subscribes again later.
         this.#timer = setTimeout(() => this.moveTo(connection), RESUBSCRIBE_MS).unref();
       },
     });
@@ -218,7 +222,8 @@ function pacing(): Pick<ConnectionOptions, 'reconnectDelayHandler' | 'reconnectT
  * A link to NATS that never gives up. The client library reconnects for ever, even if the server
  * refuses the credentials. If the library closes a connection by itself, the link makes another
  * one. While there is no connection, `connected` is false and nothing is published, because a
- * publish would only run into its time-out. Publishers wait for a connection until `isAway`.
+ * publish would only run into its time-out. Publishers wait for a connection until `isAway` is
+ * true.
  *
  * A connection can thus be replaced at any time. So no code may keep `connection`, `js` or objects
  * made from them across an await: get them from the link again. Subscriptions of {@link subscribe}
@@ -336,7 +341,7 @@ export class NatsLink {
 
   /**
    * Registers a callback that runs whenever the connection is lost or closed, or the server refuses
-   * one.
+   * a new connection.
    */
   onDisconnect(callback: () => void): void {
     this.#onDisconnect.push(callback);
@@ -437,7 +442,7 @@ export class NatsLink {
   /**
    * Follows the status of a connection until it is closed. When a server is silent, the client
    * library closes the socket only after all waiting bytes were sent. A server that takes nothing
-   * more would keep it open for ever, so this method destroys the socket.
+   * more would keep the socket open for ever, so this method destroys the socket.
    */
   async #watchStatus(connection: NatsConnection): Promise<void> {
     let ending: NodeJS.Timeout | undefined;
@@ -472,8 +477,8 @@ export class NatsLink {
   }
 
   /**
-   * Notes a reconnect. The client library reports it once more for each attempt that was refused
-   * before, so only the first report counts.
+   * Notes a reconnect. The client library reports a reconnect once more for each attempt that was
+   * refused before, so only the first report counts.
    */
   #found(server: string): void {
     if (this.#connected) return;

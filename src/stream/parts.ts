@@ -37,8 +37,8 @@ export function sourceOf(entry: EnvelopeEntry): ByteSource {
 export type SplitEntry = { entry: EnvelopeEntry; source: ByteSource };
 
 /**
- * Prepares an entry whose payloads become parts: the entry itself goes without them. When its item
- * headers are long, they become parts as well.
+ * Prepares an entry whose payloads become parts: takes them out of the entry. When the item headers
+ * are long, they become parts as well.
  */
 export function splitEntry({ entry, source }: SplitEntry, partBytesMax: number): SplitEntry {
   const bare = { ...entry, items: entry.items.map(({ payload: _, ...item }) => item) };
@@ -193,7 +193,10 @@ async function joined(manager: JetStreamManager, ref: PartsRef, readPart: ReadPa
 /** Links to brokers whose chunks stream answers direct reads. */
 const directLinks = new WeakSet<NatsLink>();
 
-/** Whether the chunks stream answers direct reads. A stream that an earlier setup made does not. */
+/**
+ * Whether the chunks stream answers direct reads. A stream that an earlier version of setup made
+ * does not.
+ */
 async function answersDirectly(link: NatsLink, manager: JetStreamManager): Promise<boolean> {
   if (directLinks.has(link)) return true;
   const { config } = await manager.streams.info(CHUNKS_STREAM);
@@ -214,7 +217,8 @@ export async function readParts(link: NatsLink, ref: PartsRef): Promise<Uint8Arr
   return joined(manager, ref, readDirectly).catch((error) => {
     if (error instanceof MissingPartError) throw error;
     if (!(error instanceof errors.TimeoutError)) return joined(manager, ref, readFromLeader);
-    // Perhaps an earlier version of setup has changed the stream meanwhile.
+    // A direct read that times out may mean that an earlier version of setup has changed the stream
+    // meanwhile.
     directLinks.delete(link);
     throw error;
   });

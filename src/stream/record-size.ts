@@ -1,13 +1,14 @@
 /**
- * Makes every message of a stream with `discard: new` (frames, parts, the audit) take a whole
- * number of RECORD_BYTES there. Each stream's max_bytes is also a multiple of RECORD_BYTES.
+ * Makes every message of a stream with `discard: new` (frames, parts, the audit) take a multiple of
+ * RECORD_BYTES there. Each stream's max_bytes is also a multiple of RECORD_BYTES.
  *
  * With `discard: new`, nats-server before 2.10.5 (Debian 12 has 2.9.10) decides by a message's
  * header and data alone whether the message fits. But the stored record is some fifty bytes longer.
- * When these bytes exceed max_bytes, the server removes the *oldest* message of the stream,
- * although its client was told that it is queued. RECORD_BYTES is larger than these bytes. So when
- * all records and the bound are multiples of it, the server sees every overflow and refuses it. The
- * price is 64 bytes a message on average; under load, frames and parts have tens of kilobytes.
+ * When a message fits only without these bytes, the server stores it and removes the *oldest*
+ * message of the stream, whose client was told that it is queued. RECORD_BYTES is larger than these
+ * bytes. So when all records and the bound are multiples of RECORD_BYTES, the server sees every
+ * overflow and refuses the message. The price is 64 bytes a message on average; under load, frames
+ * and parts have tens of kilobytes.
  */
 import { headers, type MsgHdrs } from '@nats-io/transport-node';
 import { assert } from '../lib/assert.ts';

@@ -14,7 +14,7 @@ type Place = { from: number; pending: number };
 
 /**
  * Yields the messages that a stream holds now, oldest first. The options select some of them.
- * @throws when the broker does not send all messages; those that were yielded are then incomplete
+ * @throws when the broker does not send all messages; only some were yielded then
  */
 export async function* storedMessages(
   link: NatsLink,
@@ -50,6 +50,6 @@ async function* untilNothingComes(
       }
     }
   } finally {
-    await consumer.delete().catch(() => undefined); // else the broker removes it after a while
+    await consumer.delete().catch(() => undefined); // if this fails, the broker removes the consumer after a while
   }
 }

@@ -9,13 +9,13 @@ type StreamWatchOptions = {
   /** Rejects while NATS is away. */
   nats: () => Promise<NatsLink>;
   clock: Clock;
-  /** Names of the streams to watch, with their fill in the metrics. */
+  /** Names of the streams to watch. The metrics show the fill of each. */
   streams: readonly string[];
   /** Names of buckets. The stream behind each bucket is watched too, without its fill. */
   buckets: readonly string[];
 };
 
-/** Number of copies that have all of a stream, including the leader's. */
+/** Number of up-to-date copies of a stream, including the leader's; 0 while it has no leader. */
 export function currentReplicas({ cluster, config }: StreamInfo): number {
   if (cluster?.name === undefined) return config.num_replicas;
   if (!cluster.leader) return 0;
@@ -36,7 +36,7 @@ export class StreamWatch {
   #available = false;
   /** The newest information on each stream, even if the stream no longer answers. */
   readonly #known = new Map<string, StreamInfo>();
-  /** Streams that answered in the last look. */
+  /** Streams that had a leader in the last look. */
   #answering: readonly StreamInfo[] = [];
   #missing: ReadonlySet<string> = new Set();
 
@@ -44,7 +44,10 @@ export class StreamWatch {
     this.#options = options;
   }
 
-  /** Whether JetStream answered the last look. */
+  /**
+   * Whether JetStream answered the last look. An answer in which no stream has a leader does not
+   * count.
+   */
   get available(): boolean {
     return this.#available;
   }
@@ -57,7 +60,7 @@ export class StreamWatch {
   /**
    * Asks the broker.
    * @returns the streams that have a leader
-   * @throws when JetStream does not answer
+   * @throws when JetStream does not answer, or no stream has a leader
    */
   look(): Promise<readonly StreamInfo[]> {
     this.#asking ??= this.#ask()
@@ -76,7 +79,7 @@ export class StreamWatch {
 
   /**
    * Asks the broker and returns metrics. When the broker does not answer within `waitMs`, the fill
-   * of the streams is omitted, and the rest is from the look before.
+   * of the streams is omitted, and the rest is from the last look that has ended.
    */
   async snapshot(waitMs: number): Promise<MetricsSnapshot> {
     const look = this.look().catch(() => undefined);

@@ -72,8 +72,8 @@ export function streamName(stream: FrameStream, shard: number, shards: number): 
 export const streamSubject = (stream: FrameStream, shard: number): string => `sluice.${stream}.${shard}`;
 
 /**
- * The subject, among the present shards, for a frame that was stored under `subject`, perhaps when
- * there were more shards. Each removed shard has a successor.
+ * Returns the present subject for a frame that was stored under `subject`, perhaps when there were
+ * more shards. A frame of shard n goes to shard n modulo `shards`.
  */
 export function subjectAmong(subject: string, shards: number): string {
   const [, name, shard] = /^sluice\.(\w+)\.(\d+)$/.exec(subject) ?? [];
@@ -130,7 +130,8 @@ export function wantedStreams({ replicas, shards, maxBytes }: TopologyOptions): 
         subjects: [streamSubject(stream, shard)],
         retention: RetentionPolicy.Workqueue,
         max_age: 0,
-        // No limit. A setup that was killed may have left a limit below any frame's size.
+        // -1 means no limit. It is set because a setup that was killed may have left a limit below
+        // any frame's size.
         max_msg_size: -1,
       };
       return { config, consumer };

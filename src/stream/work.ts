@@ -5,21 +5,19 @@
  * Frames are processed in the order in which they came, and one frame may hold entries of several
  * projects. So entries that are queued cannot be reordered, but new ones can be refused. Each entry
  * adds a debt to its project, in milliseconds of a processor's time, and each millisecond that
- * passes pays off one. Two bounds follow:
+ * passes pays off one millisecond of the debt. Two bounds follow:
  *
- *     at a worker      a project that owes more than WORK_FREE_MS gets 503, so that no burst is
- *                      queued that takes longer. A project that is alone has no bound
- *     at a processor   an item adds twice its work to the debt, estimated from its inflated size.
- *                      The work is not timed: the project is not to blame for other projects'
- *                      slices or for a machine that stands still. While the frames in hand are
- *                      older than WORK_BEHIND_MS, the processor names each project that owed
- *                      more than WORK_HEAVY_MS when its frame was stored. All workers refuse a
- *                      named project for WORK_REST_MS, and from then on its work costs twice as
- *                      much. The price falls while no processor names it
+ * at a worker      a project that owes more than WORK_FREE_MS gets 503, so that no burst is queued
+ * that takes longer. A project that is alone has no bound at a processor   an item adds twice its
+ * work to the debt, estimated from its inflated size. The work is not timed: the project is not to
+ * blame for other projects' slices or for a machine that stands still. While the frames in hand are
+ * older than WORK_BEHIND_MS, the processor names each project that owed more than WORK_HEAVY_MS
+ * when its frame was stored. All workers refuse a named project for WORK_REST_MS, and from then on
+ * its work costs twice as much. The price falls while no processor names it
  *
  * The first bound does not know how fast the processors are. The second makes up for slow
  * processors and for many workers. A processor that was away is late as well. Even then it names no
- * project whose work takes less than half of its time.
+ * project whose work takes less than half of the processor's time.
  *
  * An entry that takes long by itself, such as a scrubbed recording, would break both bounds. Such
  * an entry is processed beside its stream, and others pass it ({@link isHeavy},
@@ -48,21 +46,21 @@ import type { NatsLink } from './nats.ts';
 export const HEAVY_SUBJECT = 'sluice.heavy';
 
 /**
- * Milliseconds of a slow core's time. The cost of scrubbing is that of a text that is changed
- * everywhere.
+ * Cost of an item, and costs of a byte, in milliseconds of a slow core's time. The cost of
+ * scrubbing is that of a text in which everything is changed.
  */
 const ITEM_MS = 0.01;
 const PLAIN_MS_PER_BYTE = 10 / (1024 * 1024);
 const SCRUBBED_MS_PER_BYTE = 120 / (1024 * 1024);
 /**
  * How many times its size a recording inflates to: the usual factor, and the greatest that deflate
- * allows. Ingest cannot know the true one, because the recording is compressed.
+ * allows. Ingest cannot know the true factor, because the recording is compressed.
  */
 const RECORDING_SWELLS = 8;
 const RECORDING_SWELLS_MAX = 1_032;
 /**
- * How many times its size an OTLP request becomes as rows: spans of SDKs 5 to 15 times. Rows beyond
- * the bounds of processor/decode/otlp/request.ts are not made.
+ * Factor by which an OTLP request grows when it becomes rows; for spans of SDKs it is 5 to 15. Rows
+ * beyond the bounds of processor/decode/otlp/request.ts are not made.
  */
 const OTLP_SWELLS = 16;
 
@@ -70,8 +68,8 @@ const isScrubbed = (privacy: Privacy | undefined): boolean =>
   privacy !== undefined && privacy.scrub.length + privacy.names.length > 0;
 
 /**
- * Estimates the work on an item's JSON, in ms. Without `privacy`, that is the work of storing it
- * alone.
+ * Estimates the work on an item's JSON, in ms. Without `privacy` nothing is scrubbed, and the item
+ * is only stored.
  */
 export const workOn = (bytes: number, privacy?: Privacy): number =>
   ITEM_MS + bytes * (isScrubbed(privacy) ? SCRUBBED_MS_PER_BYTE : PLAIN_MS_PER_BYTE);
@@ -89,14 +87,16 @@ function workWith({ items, privacy }: QueuedWork, swells: number): number {
 }
 
 /**
- * Whether the work on an entry may take so long that others would wait for it. Then its frame holds
- * no other entry, and the processor decodes it beside its stream. A recording without scrubbing may
- * inflate beyond RECORDING_SWELLS; inflation-budgets.ts bounds that.
+ * Whether the work on an entry may take so long that other projects would wait for it. If so, its
+ * frame holds no other entry, and the processor decodes it beside its stream. A recording without
+ * scrubbing may inflate beyond RECORDING_SWELLS; inflation-budgets.ts bounds that.
  */
 export const isHeavy = (entry: QueuedWork): boolean =>
   workWith(entry, isScrubbed(entry.privacy) ? RECORDING_SWELLS_MAX : RECORDING_SWELLS) > HEAVY_ENTRY_MS;
 
-/** Estimates, at ingest, the work on an entry for which others must wait, in ms. */
+/**
+ * Estimates, at ingest, the part of the work on an entry for which other projects must wait, in ms.
+ */
 export const workOf = (entry: QueuedWork): number =>
   Math.min(isHeavy(entry) ? HEAVY_OWES_MS : HEAVY_ENTRY_MS, workWith(entry, RECORDING_SWELLS));
 
@@ -110,8 +110,8 @@ export type WorkSharesOptions = {
 };
 
 /**
- * `price`: what a millisecond of estimated work adds to the project's debt, from `at` (monotonic
- * ms) on.
+ * `at`: when a processor last named the project, monotonic ms. `price`: the debt, in ms, that a
+ * millisecond of estimated work added at that time; it falls from then on.
  */
 type Named = { price: number; at: number };
 
@@ -152,7 +152,10 @@ export class WorkShares {
     this.#debts.add(projectId, -owed, this.#clock.monotonic());
   }
 
-  /** Makes a named project rest. Its price doubles, unless it was named a moment ago. */
+  /**
+   * Makes a named project rest: raises its debt so that this worker refuses it for WORK_REST_MS.
+   * Its price doubles, unless it was named a moment ago.
+   */
   #rest(projectId: string): void {
     const now = this.#clock.monotonic();
     const before = this.#named.get(projectId);

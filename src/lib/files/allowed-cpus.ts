@@ -2,8 +2,9 @@ import { availableParallelism } from 'node:os';
 import { fileText } from './setting-files.ts';
 
 /**
- * Reads how many CPUs a cgroup's quota allows from the text of `cpu.max` (`max 100000` or `150000
- * 100000`). Undefined: no quota.
+ * Returns how many CPUs a cgroup's quota allows; undefined when there is no quota.
+ * @param cpuMax text of the file `cpu.max`: `150000 100000` (quota and period, in µs), or `max
+ * 100000` without a quota
  */
 export function cpusOfQuota(cpuMax: string): number | undefined {
   const [quota, period] = cpuMax.split(' ').map(Number);
@@ -11,8 +12,8 @@ export function cpusOfQuota(cpuMax: string): number | undefined {
 }
 
 /**
- * CPUs that this process may use by its affinity and its cgroup's quota, at least 1. Node 20
- * ignores the quota.
+ * Number of CPUs that this process may use by its affinity and its cgroup's quota, at least 1. In
+ * Node 20, availableParallelism ignores the quota.
  */
 export function allowedCpus(): number {
   const v2 = fileText('/sys/fs/cgroup/cpu.max');

@@ -8,8 +8,8 @@ import { setTimeout as pause } from 'node:timers/promises';
 export type FolderLock = { release(): Promise<void> };
 
 /**
- * Wait after taking the socket's name in the folder. A process that found no holder at the same
- * moment may replace the socket within this time.
+ * Wait after a process has put its socket into the folder. Another process that also found no
+ * holder may replace the socket within this time; the lock is then that process's.
  */
 const SETTLE_MS = 200;
 
@@ -22,7 +22,7 @@ const SETTLE_MS = 200;
  * in other containers. Such a file may outlive its process, so an attempt to connect tells whether
  * the process lives.
  *
- * @param purpose lets one folder carry several locks
+ * @param purpose part of the lock's name, so that one folder can have several locks
  * @returns undefined when another process holds the lock
  */
 export async function lockFolder(dir: string, purpose: string): Promise<FolderLock | undefined> {
@@ -51,8 +51,9 @@ async function lockOnLinux(file: string, name: string): Promise<FolderLock | und
 }
 
 /**
- * @returns undefined where the folder cannot hold a socket; then the abstract socket alone is the
- * lock
+ * Takes the lock that excludes holders in other containers: a socket in the folder.
+ * @returns 'taken' when another process holds the lock; undefined where the folder cannot hold a
+ * socket, so that the abstract socket alone is the lock
  */
 async function listenIn(file: string): Promise<FolderLock | 'taken' | undefined> {
   // The path of a socket must be short, and the folder's path may be long. So the folder is named

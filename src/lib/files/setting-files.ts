@@ -29,7 +29,7 @@ export function credsExpiry(file: string): number | undefined {
 /**
  * A file that operators change while the process runs, such as a password file. The file is read at
  * each use. While it cannot be read or parsed, for example in the middle of a change, the last good
- * value counts.
+ * value is used.
  */
 export class ChangingFile<T> {
   readonly #path: string;

@@ -56,7 +56,7 @@ export function histogram(
   return { ...described(name, help, 'histogram'), values };
 }
 
-/** Makes a sample of each label value in `counts`. */
+/** Makes one sample for each label value in `counts`. */
 export const byLabel = (label: string, counts: Readonly<Record<string, number>>): Sample[] =>
   Object.entries(counts).map(([value, count]) => [{ [label]: value }, count] as const);
 
@@ -65,8 +65,8 @@ export const sumSnapshots = (snapshots: readonly MetricsSnapshot[]): Registry =>
   AggregatorRegistry.aggregate(snapshots as MetricObjectWithValues<MetricValue<string>>[][]);
 
 /**
- * Keeps the counters of a dead worker's snapshot, since their sums must not fall. Its gauges are
- * dropped.
+ * Returns the counters and histograms of a dead worker's snapshot, which must be kept because their
+ * sums must not fall. Gauges are left out.
  */
 export const lasting = (snapshot: MetricsSnapshot): MetricsSnapshot =>
   snapshot.filter((metric) => String(metric.type) !== 'gauge');

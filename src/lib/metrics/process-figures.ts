@@ -8,15 +8,15 @@ import { counter, gauge, type MetricsSnapshot } from './metrics.ts';
  */
 const LOOP_MS = 50;
 /**
- * Least time between two resets of the delays. Prometheus and the page both read them, so a delay
- * that one reader saw is kept for the other.
+ * Least time between two resets of the delays. Prometheus and the page both read the delays, so a
+ * delay that one of them has read is kept for the other.
  */
 const LOOP_KEPT_MS = 10_000;
 const NANOS = 1e9;
 
 /**
- * The usual `process_*` and `nodejs_*` metrics of this process, under their usual names. Between
- * two scrapes only the delays of the event loop are collected.
+ * The `process_*` and `nodejs_*` metrics of this process, under the names that prom-client gives
+ * them. Between two scrapes only the delays of the event loop are collected.
  */
 export class ProcessFigures {
   readonly #delays: IntervalHistogram = monitorEventLoopDelay({ resolution: LOOP_MS });

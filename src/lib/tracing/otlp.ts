@@ -33,16 +33,16 @@ import type { Log } from '../log.ts';
 import type { Carrier, Facts, Span, Step, Tracing, TracingSettings } from './tracing.ts';
 
 /**
- * Share of the requests without a client's trace that are sampled. The SDK would sample all of
- * them.
+ * Fraction that is sampled of the requests without a client's trace, unless the operator sets a
+ * sampler. The SDK's default would sample all of them.
  */
 const RATIO_DEFAULT = 0.01;
 /**
- * Traces that one worker begins in a second. Without this bound, a client that marks all its
+ * Most traces that one worker begins in a second. Without this bound, a client that marks all its
  * requests as sampled would slow down the others.
  */
 export const TRACES_PER_SEC_MAX = 100;
-/** Time-out of one export. At its end a process waits this long for the last export. */
+/** Time-out of one export. A process that stops waits this long for its last export. */
 const EXPORT_MS_MAX = 3_000;
 
 const KIND_OF_STEP: Readonly<Record<Step, SpanKind>> = {
@@ -54,10 +54,7 @@ const KIND_OF_STEP: Readonly<Record<Step, SpanKind>> = {
 
 export type OtlpOptions = TracingSettings & { service: string; log: Log };
 
-/**
- * Reads a client's trace headers. Returns undefined when they name no parent, or none that is
- * valid.
- */
+/** Reads the headers of W3C Trace Context. Returns undefined when they name no valid parent. */
 function parentOf({ traceparent, tracestate }: Carrier): Context | undefined {
   const parent = traceparent === '' ? null : parseTraceParent(traceparent);
   if (!parent) return undefined;
@@ -67,8 +64,8 @@ function parentOf({ traceparent, tracestate }: Carrier): Context | undefined {
 
 /**
  * A clock for the spans of one request, in Unix ms with fractions. The clock of OpenTelemetry's
- * package begins each span at a whole millisecond, which it reads anew. By it a step could end
- * after the request that contains the step.
+ * package begins each span at a whole millisecond, which it reads anew. With that clock, a step
+ * could end after the request that contains the step.
  */
 function traceClock(): () => number {
   const aheadMs = systemClock.now() - systemClock.monotonic();

@@ -3,8 +3,8 @@
  */
 
 /**
- * Whether the operator has set the SDK's sampler, and its time-out. Where not, sluice's own default
- * is used.
+ * Whether the operator has set the SDK's sampler, and its time-out. Where the operator has not,
+ * sluice's own default is used.
  */
 export type TracingSettings = { hasSampler: boolean; hasTimeout: boolean };
 
@@ -29,8 +29,8 @@ export type Facts = Readonly<Record<string, string | number | undefined>>;
 /** A span that has begun, in a trace that is sampled. */
 export interface Span {
   /**
-   * Header of W3C Trace Context that names this span. Another process begins spans below it by this
-   * text.
+   * Header of W3C Trace Context that names this span. Another process uses this text to begin spans
+   * below this one.
    */
   readonly traceparent: string;
   /** Begins a span below this one. */

@@ -25,8 +25,8 @@ const READ_AGAIN_MS = 250;
 /** Key of a group's checkpoints: `checkpoints.<YYYY-MM>.<group>`. */
 const checkpointKey = (month: string, group: number): string => `checkpoints.${month}.${group}`;
 /**
- * Key of a group's counts of deleted projects: `deleted.<YYYY-MM>.<group>`. The records have the
- * same form. The sink's tally still has these counts.
+ * Key of a group's counts of deleted projects: `deleted.<YYYY-MM>.<group>`. Such a record has the
+ * form of a record of checkpoints. The sink's tally still has these counts.
  */
 const deletedKey = (month: string, group: number): string => `deleted.${month}.${group}`;
 
@@ -40,12 +40,12 @@ export type NotedLoss = { month: string; revision: number };
  * Checkpoints of the monthly usage, from which counting resumes when Redis comes back empty.
  *
  * Usage only grows within a month, so the larger of two counts is the newer. A write reads the
- * record, keeps larger counts, and stores the rest by compare-and-set. Otherwise a worker that was
- * slow for a moment could set a count back. Counting from there would admit requests whose
- * positions were already given.
+ * record, raises the counts that are smaller than its own, and stores the record by
+ * compare-and-set. Otherwise a worker that was slow for a moment could set a count back. Counting
+ * from there would admit requests whose positions were already given.
  */
 export class CheckpointBucket {
-  /** Number of groups. Groups are numbered from 0, and a project is always in the same one. */
+  /** Number of groups. Groups are numbered from 0, and a project is always in the same group. */
   readonly groups: number = GROUPS;
   readonly #options: { link: NatsLink; log: Log };
   /** Reads that are under way or just done, by key. */
@@ -64,7 +64,7 @@ export class CheckpointBucket {
   /**
    * Raises the checkpoints of projects of one group.
    * @param month `YYYY-MM`
-   * @throws when the checkpoints may not be stored
+   * @throws when it is not certain that the checkpoints are stored
    */
   async write(group: number, month: string, figures: ReadonlyMap<string, number>): Promise<void> {
     if (!this.#options.link.connected) throw new Error('not connected to NATS');
@@ -145,8 +145,9 @@ export class CheckpointBucket {
   }
 
   /**
-   * Adds the count of a deleted project to those under its id. The sink's tally knows only
-   * ids, so a new project with this id would otherwise get the old one's requests.
+   * Adds the count of a deleted project to the counts of earlier projects with its id. The sink's
+   * tally knows only ids, so a new project with this id would otherwise get the old project's
+   * requests.
    */
   async addDeleted(projectId: string, month: string, count: number): Promise<void> {
     await this.#change(deletedKey(month, this.groupOf(projectId)), (stored) => {
@@ -171,7 +172,7 @@ export class CheckpointBucket {
 
   /**
    * Notes that Redis lost counts.
-   * @throws when the note may not be stored
+   * @throws when it is not certain that the note is stored
    */
   async noteLoss(): Promise<void> {
     if (!this.#options.link.connected) throw new Error('not connected to NATS');

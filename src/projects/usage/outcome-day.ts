@@ -16,8 +16,8 @@ export type HourOfOutcomes = { hour: string; outcomes: Record<string, number>; r
 
 const SEPARATOR = '|';
 /**
- * Names that an hour may have before new names lose their key. Without this bound, anybody could
- * add names by trying keys.
+ * Number of names that an hour may have before new names are counted without their key. Without
+ * this bound, anybody could add names by trying keys.
  */
 export const NAMES_MAX = 100;
 
@@ -92,8 +92,8 @@ async function readDay(
 type NamedLink = { link: NatsLink; cell: string };
 
 /**
- * Copies all days of a project to another cell, which keeps them beside its own counts. So copying
- * again is harmless.
+ * Copies all days of a project to another cell, which keeps the copies beside its own counts. So
+ * copying again is harmless.
  */
 export async function copyOutcomes(projectId: string, from: NamedLink, to: NamedLink): Promise<void> {
   const others = Object.keys(await readMoves(from.link, projectId)).filter((cell) => cell !== to.cell);

@@ -6,8 +6,8 @@ import { isConflict, openBucket } from '../bucket.ts';
 
 const WRITE_TRIES_MAX = 12;
 /**
- * Longest random pause before a write that met another one is tried again; multiplied by the number
- * of the try.
+ * Longest random pause before a write that conflicted with another one is tried again; it is
+ * multiplied by the number of the try.
  */
 const CONFLICT_MS = 20;
 
@@ -23,8 +23,8 @@ export async function readRecord(link: NatsLink, key: string): Promise<string | 
 /**
  * Changes a record by compare-and-set.
  * @param change returns the new text, or undefined when there is nothing to write; called again
- * when another worker wrote meanwhile
- * @throws when the record may not be written
+ * when another process wrote meanwhile
+ * @throws when it is not certain that the record is written
  */
 export async function changeRecord(
   link: NatsLink,
@@ -47,8 +47,8 @@ export async function changeRecord(
 }
 
 /**
- * Purges records from the bucket's stream, up to a revision. Deleting a key would leave a marker
- * for ever.
+ * Purges the records of these keys (a pattern with wildcards of NATS) from the bucket's stream, up
+ * to the revision `upTo`. Deleting a key would leave a marker for ever.
  * @returns how many were removed
  */
 export async function removeRecords(link: NatsLink, keys: string, upTo?: number): Promise<number> {

@@ -38,9 +38,10 @@ export type LargeEntriesOptions = {
 
 /**
  * Entries whose payloads are written as parts before their frame. Only a few write their parts at
- * the same time, which bounds the parts in flight. The others wait here; they hold no memory, since
- * their payloads are in files. The next one is the oldest of the project that has the fewest at
- * work. An entry is refused when its project holds more than its share of the chunks stream.
+ * the same time, which bounds the parts in flight. The others wait here. Waiting costs little
+ * memory, since large payloads are in files. The next entry to begin is the oldest one of the
+ * project that has the fewest entries at work. An entry is refused when its project holds more than
+ * its share of the chunks stream.
  *
  * Each entry has its own deadline timer, because reading a file has no time-out. At the deadline
  * the result is `unknown` if the frame entry was pushed; later results are dropped. If it was not

@@ -3,7 +3,9 @@ import { newSlot, Slotted } from '../../lib/slots.ts';
 import type { NatsLink } from '../nats.ts';
 import { CHUNKS_STREAM, PARTS_SUBJECT, partsSubject } from '../topology.ts';
 
-/** Slot for the bytes of parts that a project has in the chunks stream, written by any worker. */
+/**
+ * Slot for the number of bytes that a project has in the chunks stream. All workers' parts count.
+ */
 const PARTS = newSlot(() => false);
 const LOOK_EVERY_MS = 500;
 const NO_USE = new Slotted();
@@ -20,8 +22,8 @@ function add(sums: Map<string, number>, subject: string, bytes: number): void {
  *
  * Each project has a subject of its own in the stream, and the broker counts the messages of each
  * subject. A worker reads these counts twice a second, from its first part until the stream is
- * empty. It adds its own parts that are being written or were written since the last reading. So a
- * project's amount lags by half a second for parts that other workers write and processors remove.
+ * empty. It adds its own parts that are being written or were written since the last reading. Parts
+ * that other workers write or processors remove are noticed up to half a second late.
  *
  * When the broker does not answer, the last counts stay in force. Before the first answer every
  * project is allowed.
@@ -84,7 +86,8 @@ export class PartShares {
     try {
       isEmpty = await this.#read();
     } catch {
-      // Without an answer the old counts stay in force, and so do the parts that ended before it.
+      // Without an answer the old counts stay in force, and the parts that ended before this
+      // reading go on being added.
       for (const [subject, bytes] of ended) add(this.#ended, subject, bytes);
     }
     if (this.#isClosed) return;

@@ -30,7 +30,10 @@ type PublishOptions = {
   deadline: number;
   /** Holds all payloads, one after the other. The items then have none. */
   source?: ByteSource | undefined;
-  /** Trace of a sampled entry. The processor's span goes below it. */
+  /**
+   * The traceparent of a sampled entry. The processor begins its span below the span that this
+   * names.
+   */
   traceparent?: string;
   /** Project of the entry; left out where there are no shares, as with heartbeats. */
   project?: Slotted;
@@ -39,8 +42,8 @@ type PublishOptions = {
 export type PublisherOptions = {
   link: NatsLink;
   /**
-   * A connection for parts alone: a broker stores messages of one connection in order, so frames
-   * would wait for parts.
+   * A connection for parts alone. A broker stores the messages of one connection in order, so on a
+   * shared connection frames would wait for parts.
    */
   partsLink?: NatsLink;
   shards: number;
@@ -60,9 +63,8 @@ const streamOf = (entry: Entry): FrameStream => {
 /**
  * Brings entries into their streams and reports the result of each entry exactly once:
  *
- *     stored    JetStream acknowledged the frame that holds the whole entry
- *     refused   the entry is certainly in no stream, and will be in none
- *     unknown   the entry may be in a stream, now or later
+ * stored    JetStream acknowledged the frame that holds the whole entry refused   the entry is
+ * certainly in no stream, and will be in none unknown   the entry may be in a stream, now or later
  *
  * Entries that were not sent are refused in three places: the publisher and the shard's queue
  * refuse for want of room or of a connection, the queue refuses at the deadline, and
@@ -70,16 +72,16 @@ const streamOf = (entry: Entry): FrameStream => {
  * decides, at the frame's deadline at the latest.
  *
  * An entry goes to the stream of its first item and to the shard of its event id, so that a resend
- * meets its original. An entry that fits a frame joins the next frame of its shard
+ * meets its original. An entry that fits into a frame joins the next frame of its shard
  * (shard-queue.ts). A larger one first writes its payloads as parts (large-entries.ts). Frames
  * leave through one sender. Parts leave through another one where they have a connection of their
  * own. A sender repeats messages that were not acknowledged.
  *
  * Every wait is bounded. The number of entries is counted from publish to done. Their bytes are
  * counted, per shard and in all, from the moment at which the entry joins its queue. Beyond the
- * bounds, and while NATS is away, entries are refused at once. A lost connection is waited for, up
- * to BROKER_AWAY_MS_MAX. Bytes of parts in flight are not counted; LARGE_ENTRIES_ACTIVE_MAX ×
- * PARTS_IN_FLIGHT_MAX bounds them.
+ * bounds, and while NATS is away, entries are refused at once. When the connection is lost, entries
+ * wait for another one up to BROKER_AWAY_MS_MAX. Bytes of parts in flight are not counted;
+ * LARGE_ENTRIES_ACTIVE_MAX × PARTS_IN_FLIGHT_MAX bounds them.
  */
 export class Publisher {
   readonly stats: {
@@ -167,7 +169,7 @@ export class Publisher {
   /**
    * Whether an envelope of the project may come. It may when the publisher is {@link available} and
    * the project holds no more than its share of what the envelope needs.
-   * @param bytes of the envelope, about
+   * @param bytes approximate size of the envelope
    */
   hasRoomFor(projectId: string, project: Slotted, bytes: number): boolean {
     if (!this.available || !this.#share.allows(project) || !this.#workShares.allows(projectId)) return false;
@@ -189,8 +191,9 @@ export class Publisher {
   }
 
   /**
-   * @param entry its items carry their payloads, or none does when `source` is given. Its bytes
-   * must not change until `done`: they are copied when the frame leaves
+   * Queues an entry, and reports its result.
+   * @param entry its items hold their payloads, unless `source` holds all of them. Its bytes must
+   * not change until `done`: they are copied when the frame leaves
    * @param done is called exactly once, perhaps before this method returns
    */
   publish(

@@ -2,7 +2,7 @@
  * Publishes messages to streams and matches the replies. One subscription receives all replies, and
  * a counter in the reply subject tells which message a reply is for. The client library's
  * `js.publish` would make a promise chain, a timer and an id for each message, and would drop a
- * reply that comes after the time-out. It takes twice the CPU (bench/HISTORY.md).
+ * reply that comes after the time-out. `js.publish` takes twice the CPU (bench/HISTORY.md).
  *
  * A message is sent again, with the same bytes and the same Nats-Msg-Id, until it is stored, is
  * refused, or its deadline passes. The stream remembers ids for two minutes and drops repetitions,
@@ -58,8 +58,8 @@ export type SendResult =
 type Publication = {
   readonly message: Outgoing;
   /**
-   * Number of the message in this process. The message's id ends with it. The reply subject of an
-   * attempt ends with this number and the attempt's number.
+   * Number of the message, counted by its sender. The message's id ends with it. The reply subject
+   * of an attempt ends with this number and the attempt's number.
    */
   readonly number: number;
   readonly headers: MsgHdrs;
@@ -78,11 +78,14 @@ type Publication = {
 const isCertain = ({ refused, sent }: Publication): boolean => refused.length === sent;
 
 const LOG_INTERVAL_MS = 1_000;
-/** A stream that was not asked for this long no longer counts as being without a leader. */
+/**
+ * Longest time between two replies "no responders" that count as one absence of the stream's
+ * leader.
+ */
 const LEADERLESS_FORGET_MS = 1_000;
 /**
- * Bytes of a random id that sets the message ids of this process apart from those of all others,
- * earlier and later ones too.
+ * Bytes of a random id that sets the message ids of this sender apart from those of all other
+ * senders, in earlier and later processes too.
  */
 const BOOT_ID_BYTES = 9;
 
@@ -97,7 +100,7 @@ export class Sender {
   readonly #bootId = randomBytes(BOOT_ID_BYTES).toString('base64url');
   /** Messages whose result is not known yet. */
   readonly #publications: Publication[] = [];
-  /** Streams that had no responder: since when, and when last; monotonic ms. */
+  /** Streams that had no responder: monotonic ms of the first and of the last such reply. */
   readonly #leaderless = new Map<string, { since: number; last: number }>();
   #counter = 0;
   #unreported = 0;

@@ -23,7 +23,7 @@ export type QueuedEntry = {
   project?: Slotted | undefined;
   /** Whether the entry's frame may hold no other entry. */
   isAlone?: boolean;
-  /** Trace of a sampled entry. */
+  /** The traceparent of a sampled entry. */
   traceparent?: string | undefined;
   done(result: PublishResult): void;
 };
@@ -49,17 +49,17 @@ export type ShardQueueOptions = {
  * result of their frame.
  *
  * While fewer than FRAMES_IN_FLIGHT_EAGER frames are in flight, the queue leaves at the end of the
- * event loop's turn. From then on (up to FRAMES_IN_FLIGHT_MAX), entries gather until a frame is
- * acknowledged or until they fill a frame. So an entry does not wait while there is little traffic.
- * Under load frames become larger with the round trip, rather than more.
+ * event loop's turn. While more frames are in flight (up to FRAMES_IN_FLIGHT_MAX), entries gather
+ * until a frame is acknowledged or until they fill a frame. So an entry does not wait while there
+ * is little traffic. Under load, a longer round trip makes frames larger rather than more numerous.
  *
  * The end of the turn is a setImmediate, which runs after the sockets' callbacks of one poll. A
- * microtask would run between two callbacks and send one frame for each.
+ * microtask would run between two callbacks, and each callback would send a frame of its own.
  *
  * While there is no connection, entries gather until there is one or the broker counts as away.
  *
- * The bytes of an entry are in flight from the queue to the answer. Each queue bounds its own
- * bytes, so that a stream that is full or has no leader cannot block the others.
+ * The bytes of an entry count as in flight from its queuing to its result. Each queue bounds its
+ * own bytes, so that a stream that is full or has no leader cannot block the others.
  */
 export class ShardQueue {
   readonly #options: ShardQueueOptions;
@@ -71,7 +71,7 @@ export class ShardQueue {
   #flushing = false;
   /**
    * Runs while entries wait for a connection or for a frame in flight. It fires at the deadline of
-   * the entry that was first in the queue when it started.
+   * the entry that was first in the queue when the timer started.
    */
   #expiry: NodeJS.Timeout | undefined;
   /** When a frame was last refused, monotonic ms. */
@@ -101,8 +101,8 @@ export class ShardQueue {
   }
 
   /**
-   * Refuses all entries that were never sent. Called when there has been no connection for too
-   * long.
+   * Refuses all entries in the queue, which were never sent. Called when there has been no
+   * connection for too long.
    */
   refuseQueued(): void {
     this.#settle(this.#take(this.#queue.length), 'refused');

@@ -9,7 +9,7 @@ import { BUCKETS, CONSUMER } from '../topology.ts';
 import { orMissing } from './setup-error.ts';
 import type { WantedStream } from './setup-run.ts';
 
-/** A stream or consumer of a cluster that has a leader. */
+/** A stream or consumer that has a leader in a cluster. */
 export type Led = {
   name: string;
   /** Subject of the request that asks the leader to step down. */
@@ -30,11 +30,17 @@ const ROUND_MS = 2_000;
  */
 const PREFERRED_2_MINOR_MIN = 11;
 
-/** Whether one server leads more than half of them. */
+/**
+ * Whether one server leads more than half of the streams. `leaders` names the leader of each
+ * stream.
+ */
 export const isLopsided = (leaders: readonly string[]): boolean =>
   leaders.some((leader) => leaders.filter((one) => one === leader).length > leaders.length / 2);
 
-/** The fewest moves after which no server leads more than its share. Pure. */
+/**
+ * The moves that spread the leaders evenly: after them, no server leads more than the average,
+ * rounded up, unless no other server could take a leader over. Pure.
+ */
 export function movesFor(all: readonly Led[]): Move[] {
   const counts = new Map<string, number>();
   for (const { leader, others } of all) {
@@ -62,7 +68,8 @@ function ledOf(name: string, stepDown: string, cluster: ClusterInfo | undefined)
 }
 
 /**
- * Lists the streams and the consumers of sluice that have a leader.
+ * Lists the streams of sluice (buckets included) and the consumers, as far as they have a leader in
+ * a cluster.
  * @throws when the broker does not answer
  */
 async function allLed(link: NatsLink, wanted: readonly WantedStream[]): Promise<[Led[], Led[]]> {
@@ -84,7 +91,7 @@ async function allLed(link: NatsLink, wanted: readonly WantedStream[]): Promise<
 
 /**
  * Asks leaders to step down until they are spread evenly, in at most ROUNDS rounds, or until
- * `signal`.
+ * `signal` is aborted.
  * @returns a line for each leader that was asked
  * @throws when the broker refuses a request, or does not answer in the last round (a stream does
  * not answer during an election)

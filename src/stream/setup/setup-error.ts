@@ -43,8 +43,8 @@ export async function orMissing<T>(question: Promise<T>): Promise<T | undefined>
 }
 
 /**
- * Puts an error of the server on creating or changing `what` into words for an operator. Returns
- * errors that it does not know unchanged.
+ * Turns an error of the server about creating or changing `what` into one in words for an operator.
+ * Errors with other codes are returned unchanged.
  */
 export function explained(what: string, cause: unknown): unknown {
   if (

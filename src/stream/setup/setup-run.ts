@@ -1,9 +1,9 @@
 /**
  * One run of setup. It looks at everything, refuses what is impossible, and only then changes
  * anything. Whether there is enough storage is known only when the broker creates a stream. When
- * the broker refuses one, setup undoes its earlier changes. Setup makes no change that would lose
- * data: the operator must decide. One exception: when two setups run at once, a stream that is
- * deleted may lose the frames that it took in the last moment.
+ * the broker refuses to create one for want of storage, setup undoes its earlier changes. Setup
+ * makes no change that would lose data: the operator must decide. One exception: when two setups
+ * run at once, a stream that is deleted may lose the frames that it took in the last moment.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import {
@@ -54,7 +54,7 @@ type StreamPlan = WantedStream & { current: StreamInfo | undefined; changes: Fie
 
 /**
  * Value of `max_msg_size` with which a stream is *closed*: it refuses every frame, because frames
- * are larger. A surplus stream is closed before it is deleted.
+ * are larger. A stream that belongs to another number of shards is closed before it is deleted.
  */
 const CLOSED_BYTES = 1;
 /** Value of `max_msg_size` for an open stream: no limit. */
@@ -237,8 +237,8 @@ export class SetupRun {
   }
 
   /**
-   * Runs `work`. When it fails, those streams that still exist must take frames, so they are
-   * opened.
+   * Runs `work`. When `work` fails, the named streams that still exist must take frames, so they
+   * are opened.
    */
   async #openIfFails<T>(names: readonly string[], work: () => Promise<T>): Promise<T> {
     try {
@@ -259,8 +259,8 @@ export class SetupRun {
 
   /**
    * Makes all streams.
-   * @throws SetupError with the bytes needed when there is not enough storage; nothing is changed
-   * then
+   * @throws SetupError with the bytes needed when there is not enough storage; the changes are
+   * undone then
    */
   async #makeAll(plans: readonly StreamPlan[]): Promise<void> {
     try {

@@ -15,8 +15,8 @@ import { SetupRun } from './setup-run.ts';
  * `emptyBuckets`: also makes an empty bucket of projects or of tokens in place of one that was
  * deleted.
  * @returns one line for each change; none when everything was as wanted
- * @throws SetupError, before anything is changed, when something is impossible or would lose data;
- * after a change only when another setup at the same time undoes it
+ * @throws SetupError when something is impossible or would lose data. Nothing is changed then,
+ * except when a consumer cannot be made as wanted or another setup runs at the same time
  */
 export async function setupTopology(
   link: NatsLink,
