@@ -40,7 +40,7 @@ const BATCH = 100;
  * After LOSS_LOOKS_MIN looks, the processor remembers the last sequence of each stream. When all
  * frames up to these sequences are done, it looks for the last time and removes the note.
  *
- * A look skips each id of which a project was deleted this month, because the tally also has the
+ * A look skips each id under which a project was deleted this month, because the tally also has the
  * deleted project's requests.
  */
 export class LostCounts {
@@ -54,7 +54,7 @@ export class LostCounts {
   /** The last sequence of each stream, remembered after LOSS_LOOKS_MIN looks. */
   #marks: ReadonlyMap<string, number> | undefined;
   #raised = 0;
-  /** Failed looks in a row. Every LOSS_LOOKS_MIN failures, one is logged. */
+  /** Failed looks in a row. The first one is logged, and then one of every LOSS_LOOKS_MIN. */
   #failures = 0;
 
   constructor(options: LostCountsOptions) {
@@ -109,7 +109,8 @@ export class LostCounts {
   }
 
   async #raiseAll(month: string): Promise<void> {
-    // The tally is read before the deletions, so that every deletion before the tally is known.
+    // The tally is read before the list of deletions, so that the list has every project that was
+    // deleted before the tally was read.
     const tallies = [...(await this.#options.tallies(month))];
     const deleted = await this.#bucket.deletedIds(month);
     const counts = tallies.filter(([projectId]) => !deleted.has(projectId));

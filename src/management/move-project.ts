@@ -1,7 +1,7 @@
 /**
  * Moves a project from this cell to another one, in four steps. The other cell gets the counts,
- * then the record; from then on both cells serve the project. Then somebody redirects the project's
- * requests to the other cell. Then the record is disabled in this cell.
+ * then the record; from then on both cells serve the project. Then the operator redirects the
+ * project's requests to the other cell, and the record is disabled in this cell.
  *
  * While both cells serve the project, each cell is told again and again what the other has counted,
  * so that the quota holds for both together. Every step may be repeated: a cell remembers how much
@@ -61,8 +61,8 @@ export class ProjectMove {
   /**
    * Copies the counts to the other cell, then the record. From then on both cells serve the
    * project.
-   * @throws OperationError when the other cell has a project of this id that no move brought;
-   * RegistryError
+   * @throws OperationError when both cells are the same, or the other cell has a project of this id
+   * that did not come from this cell; RegistryError
    */
   static async begin(
     cells: { from: Connections; to: Connections },

@@ -38,7 +38,7 @@ export type NamePage = { after?: string | undefined; limit?: number | undefined 
 
 /**
  * Page of the projects that have the text `search` in their id, alias, name, tags, plan or key
- * labels. They are in the order of their ids, or of their names with those without a name last.
+ * labels. They are sorted by id, or by name with projects without a name last.
  */
 export type ProjectPage = NamePage & { search?: string | undefined; sort?: 'id' | 'name' | undefined };
 
@@ -52,8 +52,8 @@ export type DeadLetterDetail = { letter: FiledDeadLetter; bytes: Uint8Array | st
 export const SEEN_TYPES = [...ITEM_TYPES, 'heartbeat'] as const;
 
 /**
- * A `tail` that has begun. `ended` rejects when it can go on no more, and is never settled by
- * `stop`.
+ * A `tail` that has begun. `ended` rejects when the tail cannot go on; `stop` leaves `ended`
+ * unsettled.
  */
 export type Tail = { ended: Promise<never>; stop(): void };
 
@@ -112,6 +112,6 @@ export interface Operations {
   purgeDeadLetter(letter: FiledDeadLetter): Promise<void>;
   /** Checks the deployment: settings, machine, Redis and NATS. */
   examine(): Promise<Finding[]>;
-  /** Shows what is accepted or refused from now on. Resolves once it looks on. */
+  /** Shows what is accepted or refused from now on. Resolves when it has begun to watch. */
   tail(wanted: TailWanted, show: (sighting: Sighting) => void): Promise<Tail>;
 }

@@ -50,7 +50,10 @@ const { shape } = projectSchema;
 
 const revisionSchema = z.int().min(0).max(Number.MAX_SAFE_INTEGER);
 
-/** Key in a project's list of keys. The schema also accepts a key as it was printed. */
+/**
+ * Key in a project's list of keys. The schema also accepts a key as commands and the API show it,
+ * and drops its `id` and `dsn`.
+ */
 const listedKeySchema = projectKeySchema
   .extend({ enabled: z.boolean().default(true), id: z.string().optional(), dsn: z.string().optional() })
   .transform(({ id: _id, dsn: _dsn, ...key }): ProjectKey => key);
@@ -207,7 +210,10 @@ export const fieldProblems = (error: z.ZodError): FieldProblem[] =>
 
 type Fields = Pick<WantedProject, 'id' | 'alias' | 'key' | 'keys' | 'allowedOrigins' | 'scrub' | 'fillIp'>;
 
-/** Finds contradictions between fields that are valid one by one. */
+/**
+ * Finds problems that the schema does not find: bad origin patterns, and fields that contradict
+ * each other.
+ */
 export function recordProblems(fields: Fields): FieldProblem[] {
   const { id, alias, key, keys, allowedOrigins = [], scrub = [], fillIp } = fields;
   const origins = allowedOrigins.flatMap((pattern) => originPatternProblem(pattern) ?? []);

@@ -20,14 +20,14 @@ export type SeenItem = {
    */
   payload?: unknown;
   body?: string;
-  /** Number of items that were not shown since the one before, for want of time. */
+  /** Number of items that were not shown since the previous line, for want of time or room. */
   missed?: number;
 };
 export type Seen = SeenItem | Refusal;
 
 /**
- * Wanted by a `tail`: items of a project (named by its id or alias) and of a type, or in their
- * place the refusals of the project.
+ * Choice of a `tail`: the items of a project (named by its id or alias) and of a type. With
+ * `refused`, the project's refusals are shown instead of items.
  */
 export type TailWanted = {
   project?: string | undefined;
@@ -36,8 +36,8 @@ export type TailWanted = {
 };
 
 /**
- * Makes what was seen: one line, or one for each container of OTLP. A reader without time does not
- * call it, which spares the parsing.
+ * Makes the lines to show: one line for an item or a refusal, several for an OTLP request, which
+ * has a line for each container. A reader without time does not call it, which spares the parsing.
  */
 export type Sighting = () => readonly Seen[];
 
@@ -90,7 +90,10 @@ function shownItems(item: EntryItem): EntryItem[] {
   return [...expanded({ ...item, payload })].flatMap((part) => part?.item ?? []);
 }
 
-/** Finds the wanted items of an entry. An item of OTLP shows its type only when it is parsed. */
+/**
+ * Finds the wanted items of an entry. The types of the containers in an OTLP request are known only
+ * when it is parsed, so the sighting of such an item may turn out empty.
+ */
 export function sightingsOf(entry: Entry, { project, type }: TailWanted): Sighting[] {
   const isWanted = (one: { type: string }): boolean => type === undefined || type === one.type;
   if (entry.kind === 'heartbeat') {

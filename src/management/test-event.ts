@@ -72,7 +72,10 @@ export async function sendTestEvent(
   return { eventId, ...answer, became: 'dead letter', letter: letter.id, reason: letter.reason };
 }
 
-/** Sends the event. An accepted event waits for the processor. */
+/**
+ * Sends the event. The result `waiting` means that ingest has accepted the event, and that the
+ * processor is to store it.
+ */
 async function send(
   url: string,
   { key, eventId }: { key: string; eventId: string },
@@ -109,7 +112,10 @@ async function send(
   return { status, became: 'refused', reason: answer.headers.get('x-sentry-error') ?? error };
 }
 
-/** Whether a frame with the event is in a stream. Frames without the event leave their range. */
+/**
+ * Whether a frame with the event is in a stream. Frames that do not have the event are cut off from
+ * their range, so that they are not read again.
+ */
 async function isQueued(
   manager: JetStreamManager,
   ranges: readonly Range[],

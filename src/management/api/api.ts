@@ -17,7 +17,10 @@ import { ProblemError } from './problem.ts';
 import { findRoute, type Route } from './routes.ts';
 
 const RETRY_AFTER = { 'Retry-After': '5' };
-/** Answers of lines that are open at the same time. For each, this process reads all frames. */
+/**
+ * Most answers of lines (tails) that may be open at the same time. For each, this process reads all
+ * frames.
+ */
 const STREAMS_MAX = 8;
 
 function operationOf({ path, methods }: Route, method: string): Operation {

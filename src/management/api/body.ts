@@ -21,8 +21,9 @@ async function bytesOf(req: IncomingMessage): Promise<Buffer> {
 
 /**
  * Tells whether a request has the JSON media type or, without any media type, a token. Each of the
- * two makes a browser ask this port before it sends the request of another site's page. A request
- * with an empty body needs one of them, too, since another site's page could send it here.
+ * two makes a browser ask this port (by a CORS preflight) before it sends the request of another
+ * site's page. A request with an empty body needs one of the two as well, since another site's page
+ * could send it here.
  */
 function isTyped({ headers }: IncomingMessage): boolean {
   const type = headers['content-type'];

@@ -19,7 +19,7 @@ export type Asked<Query, Body> = {
 
 /**
  * Answer of an operation: status 200 unless `status` is set. Its body is `json`, or `lines` of JSON
- * that come until the reader leaves; without both it has none.
+ * that come until the reader leaves; without both it has no body.
  */
 export type Answer = {
   status?: number;
@@ -46,8 +46,8 @@ export function operation<Query, Body = undefined>(
 /**
  * Reads the revision in an If-Match header.
  * @returns undefined for `*` and without the header
- * @throws ProblemError when the header is not a strong tag of this API, because such a tag matches
- * no record
+ * @throws ProblemError when the header is not a strong tag of this API, because no other tag
+ * matches a record
  */
 export function revisionOf(ifMatch: string | undefined): number | undefined {
   if (ifMatch === undefined || ifMatch.trim() === '*') return undefined;

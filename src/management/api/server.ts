@@ -61,7 +61,7 @@ type Page = {
   headers?: Readonly<Record<string, string>>;
 };
 
-/** Sends lines of JSON as they come. No proxy should hold them back: nginx obeys the header. */
+/** Sends lines of JSON as they come. `X-Accel-Buffering: no` tells nginx not to hold them back. */
 function sendLines(
   { method }: IncomingMessage,
   res: ServerResponse,

@@ -63,7 +63,7 @@ export class AdminTokens {
   }
 
   /**
-   * Finds the holder of a token. The token is compared with all known ones, each in constant time.
+   * Finds the holder of a token. Each comparison with a known token takes constant time.
    * @returns undefined for an unknown token
    */
   holderOf(presented: string): Holder | undefined {

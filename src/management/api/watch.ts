@@ -1,7 +1,7 @@
 /**
  * `GET /v1/doctor`: the state of the deployment. `GET /v1/tail`: accepted items or refusals as they
- * come, a JSON object a line, until the reader leaves. What a slow reader misses is counted, not
- * kept.
+ * come, a JSON object a line, until the reader leaves. Lines that a slow reader misses are counted,
+ * not kept.
  */
 import { Readable } from 'node:stream';
 import { z } from 'zod';
@@ -12,11 +12,14 @@ import type { Sighting } from '../tail-item.ts';
 import { operation } from './operation.ts';
 import { noQuery } from './page.ts';
 
-/** Bytes that wait for a reader, before one more line. A line has at most about a megabyte. */
+/**
+ * While this many bytes wait for a reader, no further line is added. A line has at most about a
+ * megabyte.
+ */
 const WAITING_BYTES_MAX = 1024 * 1024;
 /**
- * Lines in a second. The API shares its process with health probes, which must not wait while a
- * flood of items is parsed.
+ * Most lines in a second. The API shares its process with health probes, which must not wait while
+ * a flood of items is parsed.
  */
 const LINES_PER_SEC = 1_000;
 /** Pause between two empty lines, which show proxies and the reader that the server is alive. */
@@ -33,10 +36,10 @@ export class TailLines extends Readable {
     super({ read: () => undefined, highWaterMark: WAITING_BYTES_MAX });
     this.#clock = clock;
     this.#alive = setInterval(() => this.#sign(), SIGN_OF_LIFE_MS).unref();
-    this.#sign(); // the head of the answer goes out with it
+    this.#sign(); // the head of the answer goes out with this line
   }
 
-  /** Adds what was seen, or counts it where there is no room. */
+  /** Adds the lines of a sighting, or counts it as missed when there is no room. */
   readonly show = (sighting: Sighting): void => {
     if (this.destroyed) return;
     if (!this.#hasRoom()) {

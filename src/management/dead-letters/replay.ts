@@ -102,7 +102,8 @@ export class Replay {
 
   /**
    * Waits at most `waitMs` until the processor is done with a frame. A frame that is done leaves
-   * its stream. If the processor filed a dead letter, it did so before.
+   * its stream. If the processor files a dead letter of the frame, it does so before the frame
+   * leaves.
    */
   async #became(
     { stream, seq }: { stream: string; seq: number },

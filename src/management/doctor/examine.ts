@@ -1,6 +1,7 @@
 /**
  * Examines a deployment for `sluice doctor`: its settings, this machine, Redis and NATS. The sinks
- * are the processor's, and the command looks at them itself.
+ * are not examined here: they belong to the processor, and the command `sluice doctor` examines
+ * them itself.
  */
 import type { Config } from '../../config.ts';
 import type { Log } from '../../lib/log.ts';

@@ -1,5 +1,6 @@
 /**
- * Questions of doctor's checks that take more than a line. No question changes anything that stays.
+ * Answers to questions of doctor's checks that take more than a line of code. No question changes
+ * anything that stays.
  */
 import { mkdtempSync, readFileSync, rmSync, statfsSync } from 'node:fs';
 import { join } from 'node:path';

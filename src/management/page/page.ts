@@ -10,7 +10,7 @@ import { PLANS } from '../../projects/project.ts';
 /** The names that the page's forms offer, as the page's script reads them. */
 const KNOWN_NAMES = `const KNOWN_NAMES = ${JSON.stringify({ filters: FILTER_NAMES, plans: PLANS })};\n`;
 
-/** Parts of the script. Each calls functions of those before it. */
+/** Parts of the script. Each part calls functions of the parts before it. */
 const SCRIPTS = [
   'address.js',
   'edit.js',
