@@ -18,7 +18,8 @@ export class Debts {
   }
 
   /**
-   * @param ms work to add; negative to take back
+   * Adds work to the debt of a project.
+   * @param ms the work; negative to take work back
    * @returns what the project owes now
    */
   add(projectId: string, ms: number, now: number): number {

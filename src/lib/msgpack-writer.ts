@@ -40,7 +40,7 @@ export class MessagePackWriter {
     else this.#sized(0xdc, length);
   }
 
-  /** A safe integer that is not negative. */
+  /** Writes a safe integer that is not negative. */
   uint(value: number): void {
     if (value < 128) {
       this.#bytes[this.#at++] = value;

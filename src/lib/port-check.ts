@@ -85,7 +85,10 @@ function listenerOf(port: number): string | undefined {
   return pid && `${programOf(pid)} (process ${pid})`;
 }
 
-/** @returns the sockets as their names in /proc/<pid>/fd, such as `socket:[4711]` */
+/**
+ * Lists the sockets that listen on the port, by their names in /proc/<pid>/fd, such as
+ * `socket:[4711]`.
+ */
 function listeningSockets(table: string, port: number): string[] {
   const address = `:${port.toString(16).toUpperCase().padStart(4, '0')}`;
   const rows = ifThere(() => readFileSync(table, 'utf8').split('\n')) ?? [];

@@ -20,7 +20,8 @@ export function untilStopped(): Promise<void> {
       if (performance.now() - stoppedAt < SAME_SIGNAL_MS) return;
       process.removeListener(signal, onSignal);
       process.kill(process.pid, signal);
-      // The kernel does not deliver a fatal signal to the first process of a container.
+      // The kernel does not let a signal end the first process of a container, so the process exits
+      // itself.
       process.exit(128 + constants.signals[signal]);
     };
     process.on('SIGINT', onSignal);

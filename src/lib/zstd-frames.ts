@@ -40,7 +40,7 @@ export class ZstdFrames {
   }
 
   /**
-   * Goes on where the last call stopped, up to the end of a frame.
+   * Reads on from where the last call stopped, up to the end of a frame.
    * @returns how many bytes of `input` belong to the current frame
    */
   pass(input: Uint8Array): number {

@@ -68,8 +68,8 @@ export async function readBacklog(
 
 /**
  * Sequence of the first message from `seq` on, or the last sequence + 1 when there is none. A read
- * that finds no message may mean that the server cannot read it. Then the server's list of missing
- * messages decides. Undefined when that list is too long to be sent.
+ * that finds no message may mean that the server cannot read the message. Then the server's list of
+ * missing messages decides. Undefined when that list is too long to be sent.
  */
 async function firstSurely(
   manager: JetStreamManager,

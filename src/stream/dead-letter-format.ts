@@ -29,7 +29,7 @@ import { DEAD_LETTERS_SUBJECT, projectSegment } from './topology.ts';
 
 export type DeadLetterKind = 'frame' | 'entry' | 'item';
 
-/** What is known about a dead letter, apart from its body. */
+/** Facts about a dead letter, apart from its bytes. */
 export type DeadLetterFacts = {
   kind: DeadLetterKind;
   /** Why the letter was filed, in one sentence for an operator. */
@@ -98,7 +98,7 @@ export function deadLetterId({ frameId, entryIndex, itemIndex, elements }: DeadL
 /** Makes a header value of a text: one line of visible ASCII characters. */
 const printable = (text: string): string => text.replace(/[^\x20-\x7e]+/g, ' ').slice(0, REASON_CHARS_MAX);
 
-/** What the manifest says about a dead letter's bytes. */
+/** Facts about the bytes of a dead letter, which the manifest states. */
 type DeadLetterBytes = { length: number; sha256: string; parts: number; gone: boolean };
 
 export function manifest(letter: DeadLetter, { length, sha256, parts, gone }: DeadLetterBytes): MsgHdrs {
@@ -123,8 +123,8 @@ export const replayFrameId = (id: string): string => `replay.${id}`;
 export const isReplayed = (frameId: string): boolean => frameId.startsWith('replay.');
 
 /**
- * Facts that a replay gives to its frame as headers. They return when the frame becomes a dead
- * letter again.
+ * Facts that a replay gives to its frame as headers. If the frame becomes a dead letter again, the
+ * new dead letter takes them over.
  */
 export type ReplayFacts = { attempts: number; firstFiledAt: string };
 export const replayHeaders = ({ attempts, firstFiledAt }: ReplayFacts): Record<string, string> => ({

@@ -9,7 +9,7 @@
  * assumes that a `tail` runs.
  *
  * JetStream could repeat the messages of a stream itself. But it would do so all the time, and each
- * repetition is a copy: with it, the p99 at half load was measured three times as long.
+ * repetition is a copy: with these copies, the p99 at half load was measured three times as long.
  *
  * `sluice tail --refused` sends another call, after which workers repeat refusals but no frames.
  */

@@ -13,7 +13,7 @@
  * blame for other projects' slices or for a machine that stands still. While the frames in hand are
  * older than WORK_BEHIND_MS, the processor names each project that owed more than WORK_HEAVY_MS
  * when its frame was stored. All workers refuse a named project for WORK_REST_MS, and from then on
- * its work costs twice as much. The price falls while no processor names it
+ * its work costs twice as much. The price falls while no processor names the project
  *
  * The first bound does not know how fast the processors are. The second makes up for slow
  * processors and for many workers. A processor that was away is late as well. Even then it names no

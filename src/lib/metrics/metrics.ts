@@ -83,7 +83,7 @@ export const refusedTokens = (count: number): MetricsSnapshot[number] =>
   );
 
 /**
- * @param expiry Unix seconds; undefined where the credentials do not end, and then there is no
+ * @param expiry Unix seconds; undefined when the credentials never expire. The gauge then has no
  * sample
  */
 export const credentialsExpiry = (expiry: number | undefined): MetricsSnapshot[number] =>

@@ -40,8 +40,8 @@ export type WantedStream = {
 type Wanted = {
   streams: readonly WantedStream[];
   /**
-   * `isKept`: the bucket's content exists nowhere else. So setup makes no new one while streams
-   * exist.
+   * `isKept`: the bucket's content exists nowhere else. So while streams exist, setup makes no new
+   * bucket in its place.
    */
   buckets: readonly { bucket: string; replicas: number; isKept: boolean }[];
   /** Whether a stream of this name is one of sluice's frame streams, wanted or not. */
@@ -138,9 +138,9 @@ export class SetupRun {
   }
 
   /**
-   * Creates a stream or bucket, with repetitions. When the last stream of an account is deleted,
-   * nats-server (2.15) removes the account's folders in the background. Meanwhile it cannot create
-   * a stream.
+   * Creates a stream or bucket, and tries again when the server cannot do so yet. When the last
+   * stream of an account is deleted, nats-server (2.15) removes the account's folders in the
+   * background, and cannot create a stream meanwhile.
    * @throws the server's error
    */
   async #add(make: () => Promise<unknown>): Promise<void> {
@@ -227,7 +227,7 @@ export class SetupRun {
 
   /**
    * Refuses to delete a stream that another setup has opened. A setup that finds frames opens all
-   * streams, and this one may have taken frames since. Frames that the stream takes between this
+   * streams, and the stream may have taken frames since. Frames that the stream takes between this
    * check and the deletion are lost, because the broker has no conditional deletion.
    */
   async #refuseOpened(name: string): Promise<void> {
