@@ -65,7 +65,7 @@ export class Connections {
     const where = `Redis cannot be reached at ${urls.map(withoutPassword).join(', ')} (SLUICE_REDIS_URL)`;
     this.#redis ??= this.#connectRedis();
     const redis = await this.#redis.catch((error: unknown) => {
-      this.#redis = undefined; // the next call tries again, and may find the files
+      this.#redis = undefined; // the next call tries again, and may find missing files
       throw new OperationError('unavailable', `${where}: ${reasonOf(error)}.`);
     });
     if (redis.available) return redis;

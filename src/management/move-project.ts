@@ -1,7 +1,8 @@
 /**
- * Moves a project from this cell to another one, in four steps. The other cell gets the counts,
- * then the record; from then on both cells serve the project. Then the operator redirects the
- * project's requests to the other cell, and the record is disabled in this cell.
+ * Moves a project from this cell to another one, in four steps. First, the other cell gets the
+ * counts. Second, it gets the record; from then on both cells serve the project. Third, the
+ * operator redirects the project's requests to the other cell. Fourth, the record is disabled in
+ * this cell.
  *
  * While both cells serve the project, each cell is told again and again what the other has counted,
  * so that the quota holds for both together. Every step may be repeated: a cell remembers how much
@@ -49,7 +50,7 @@ export class ProjectMove {
   readonly #from: Cell;
   readonly #to: Cell;
   readonly project: Project;
-  /** Counts of this cell, without the counts that came from the other cell. */
+  /** Counts of this cell by month, without the counts that came from the other cell. */
   #counted: MonthCounts = new Map();
 
   private constructor(from: Cell, to: Cell, project: Project) {
@@ -94,8 +95,9 @@ export class ProjectMove {
   }
 
   /**
-   * Tells each cell what the other has counted since the last call.
-   * @returns the counts of both cells together
+   * Tells the other cell the counts that the last call read in this cell, and then tells this cell
+   * the present counts of the other cell.
+   * @returns the counts of both cells together, by month
    */
   async share(): Promise<MonthCounts> {
     const { id } = this.project;

@@ -59,8 +59,8 @@ const listedKeySchema = projectKeySchema
   .transform(({ id: _id, dsn: _dsn, ...key }): ProjectKey => key);
 
 /**
- * Project to be made. The schema also accepts a project as it was printed, and ignores its DSN and
- * revision.
+ * Project to be made. The schema also accepts a project as commands and the API show it, and
+ * ignores its DSN and revision.
  */
 export const newProjectSchema = projectSchema.extend({
   id: shape.id.optional(),
@@ -169,7 +169,7 @@ function canonical(given: Recordable, now: number): Project {
   return withKeys(record, keysOf(record), now);
 }
 
-/** Turns a printed project back into its record, in canonical form. */
+/** Turns a project as commands and the API show it back into its record, in canonical form. */
 export function recordOf({ dsn: _, revision: _r, key, keys, ...fields }: ProjectJson, now: number): Project {
   const own = keys.map(({ id: _id, dsn: _dsn, ...one }): ProjectKey => one);
   return canonical({ ...fields, key: key ?? `${own[0]?.key}`, keys: own }, now);

@@ -44,8 +44,8 @@ class SnapshotError extends Error {
 
 const READ_TRIES_MAX = 3;
 /**
- * Most looks at a bucket in one reading. When records are overwritten without a pause, one may be
- * missing in each look.
+ * Most looks at a bucket in one reading. When records are overwritten without a pause, some record
+ * may be missing in each look.
  */
 const SNAPSHOT_LOOKS_MAX = 5;
 const PULL_MS = 30_000;

@@ -139,7 +139,8 @@ export class ProjectStore {
 
   /**
    * Changes a record by compare-and-set. `change` is called again when another command wrote the
-   * record meanwhile. It must not change the id. A record that does not change is not written.
+   * record meanwhile. `change` must not change the id. A record that does not change is not
+   * written.
    * @param revision that the record must have
    * @throws RegistryError when there is no such project, it has another revision or the new alias
    * is in use; what `change` throws
