@@ -65,7 +65,7 @@ export class Connections {
     const where = `Redis cannot be reached at ${urls.map(withoutPassword).join(', ')} (SLUICE_REDIS_URL)`;
     this.#redis ??= this.#connectRedis();
     const redis = await this.#redis.catch((error: unknown) => {
-      this.#redis = undefined; // the next call tries again, and may find missing files
+      this.#redis = undefined; // the next call tries again; files that were missing may be there
       throw new OperationError('unavailable', `${where}: ${reasonOf(error)}.`);
     });
     if (redis.available) return redis;

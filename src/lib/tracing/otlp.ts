@@ -55,8 +55,8 @@ const KIND_OF_STEP: Readonly<Record<Step, SpanKind>> = {
 export type OtlpOptions = TracingSettings & { service: string; log: Log };
 
 /**
- * Reads the headers of W3C Trace Context, and returns a context below the span that they name.
- * Returns undefined when they name no valid span.
+ * Reads the headers of W3C Trace Context, and returns a context whose parent is the span that they
+ * name. Returns undefined when they name no valid span.
  */
 function parentOf({ traceparent, tracestate }: Carrier): Context | undefined {
   const parent = traceparent === '' ? null : parseTraceParent(traceparent);

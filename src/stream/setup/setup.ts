@@ -15,8 +15,9 @@ import { SetupRun } from './setup-run.ts';
  * `emptyBuckets`: also makes an empty bucket of projects or of tokens in place of one that was
  * deleted.
  * @returns one line for each change; none when everything was as wanted
- * @throws SetupError when something is impossible or would lose data. Nothing is changed then,
- * except when a consumer cannot be made as wanted or another setup runs at the same time
+ * @throws SetupError when something is impossible or would lose data, in most cases before anything
+ * is changed. When storage is short, the changes are undone. When the server refuses a stream or
+ * consumer for another reason, or another setup runs at the same time, earlier changes stay
  */
 export async function setupTopology(
   link: NatsLink,
