@@ -50,6 +50,6 @@ async function* untilNothingComes(
       }
     }
   } finally {
-    await consumer.delete().catch(() => undefined); // if this fails, the broker removes the consumer after a while
+    await consumer.delete().catch(() => undefined); // the broker removes it later, if this fails
   }
 }
