@@ -36,8 +36,8 @@ export type ToWorker = { kind: 'stop' } | { kind: 'beat'; projects: boolean; nam
 
 /**
  * Time in ms for which a worker may stay silent after its start. Before its first message a worker
- * does not listen, so the kernel gives it no connections. The pool waits equally long for all
- * workers to be ready.
+ * does not listen, so the kernel gives it no connections. After the same time the pool counts as
+ * complete with a single ready worker.
  */
 const START_MS_MAX = 60_000;
 const RESTART_MS_MIN = 100;
@@ -45,11 +45,14 @@ const RESTART_MS_MAX = 5_000;
 
 const WATCH_MS = 1_000;
 /**
- * Delay in ms that shows that the primary stood still, not its workers: the check for silent
- * workers came this late.
+ * Time in ms between two checks for silent workers beyond which the primary itself must have stood
+ * still.
  */
 const WATCH_LATE_MS = 2 * WATCH_MS;
-/** Life in ms after which the death of a worker resets the pause before restarts. */
+/**
+ * Lifetime of a worker in ms beyond which its death resets the pause before restarts to
+ * RESTART_MS_MIN.
+ */
 const HEALTHY_MS = 10_000;
 /**
  * Number of dead workers whose snapshots are kept apart. When there are more, all are summed into
@@ -107,7 +110,7 @@ type Worker = {
    * not count.
    */
   answeredAt: number;
-  /** The worker has sent a message: its event loop runs. */
+  /** Whether the worker has sent a message, which shows that its event loop runs. */
   hasSpoken: boolean;
   readiness: Readiness | undefined;
   snapshot: MetricsSnapshot;
@@ -132,13 +135,14 @@ type WorkerPoolOptions = {
  *
  * A worker that dies is started again, after a pause that doubles from RESTART_MS_MIN up to
  * RESTART_MS_MAX while workers die young. A worker whose event loop hangs is killed after
- * WORKER_SILENT_MS_MAX, because the kernel would go on giving it its share of new connections. A
- * worker that has sent no message yet has START_MS_MAX instead. The counters of a dead worker stay
- * in the metrics.
+ * WORKER_SILENT_MS_MAX, because the kernel would go on giving that worker new connections. A worker
+ * that has sent no message yet has START_MS_MAX instead. The counters of a dead worker stay in the
+ * metrics.
  *
  * The primary may stand still itself: stopped, starved of CPU, or on a suspended machine. When it
- * wakes up, its timers run before it reads the workers' messages. It therefore gives all workers
- * their time anew. Without this, waking up after seven seconds killed every healthy worker at once.
+ * wakes up, its timers run before it reads the workers' messages. So the first check after a
+ * standstill counts every worker as heard from just now. Without this rule, waking up after seven
+ * seconds killed every healthy worker at once.
  */
 export class WorkerPool {
   readonly #options: WorkerPoolOptions;

@@ -15,9 +15,9 @@
  * upload then gives back all that it still holds.
  *
  * Counters with 503 are fair shares: from half of the bound on, a project that has more than its
- * share is refused. But an upload under way is refused for its share of `held` only above
- * HELD_BYTES_SCARCE. Counters that pause belong to upload-pacer.ts: beyond their bounds all large
- * uploads that still arrive are paused.
+ * share is refused. But an upload under way is refused for its project's share of `held` only while
+ * the worker holds more than HELD_BYTES_SCARCE. Counters that pause belong to upload-pacer.ts:
+ * beyond their bounds all large uploads that still arrive are paused.
  *
  * `unpaced` counts bodies that neither a pause nor the InflationQueue holds back, because they were
  * whole when they were inflated in the event loop. They do not make others pause.
@@ -52,7 +52,7 @@ export class UploadBudget {
   readonly storedTypes: ReadonlySet<string>;
   /** Pauses large uploads while they arrive. */
   readonly pacer = new UploadPacer();
-  /** Turns of small compressed bodies that inflate to much. */
+  /** Gives small compressed bodies that inflate to much their turn. */
   readonly inflationQueue: InflationQueue;
   readonly disk: SpoolDisk;
   readonly #freeBlocks: Buffer[] = [];
@@ -143,8 +143,8 @@ export class UploadBudget {
   }
 
   /**
-   * Returns a block of SPOOL_BLOCK_BYTES with any content. Blocks are used again, because new ones
-   * alone would leave a hundred MB of garbage at 400 MB/s.
+   * Returns a block of SPOOL_BLOCK_BYTES with any content. Blocks are used again: at 400 MB/s a new
+   * block each time would leave a hundred MB of garbage.
    */
   takeBlock(): Buffer {
     return this.#freeBlocks.pop() ?? Buffer.allocUnsafeSlow(SPOOL_BLOCK_BYTES);
@@ -160,8 +160,8 @@ export class UploadBudget {
 }
 
 /**
- * Counts what one upload holds. `close` gives back exactly that; calls after it count nothing, so
- * parts of the upload may still be at work.
+ * Counts what one upload holds. `close` gives all of it back. Calls after `close` count nothing, so
+ * parts of the upload may still be at work then.
  */
 export class Holding {
   readonly budget: UploadBudget;

@@ -80,7 +80,10 @@ export type UploadOptions = {
   newReader: NewItemReader;
   /** Whether a body without an encoding may be base64 of a stream in zlib's wrapping. */
   mayBeBase64?: boolean | undefined;
-  /** Most bytes of the body, as sent and inflated, where the settings allow more. */
+  /**
+   * Bound of the body as sent, and of the inflated body, in bytes. Where the settings have a lower
+   * bound, the settings' bound holds.
+   */
   bytesMax?: number | undefined;
   budget: UploadBudget;
   /** The project that the upload belongs to. */
@@ -104,7 +107,7 @@ export type UploadOptions = {
  * bound.
  */
 const DISTRUSTED_BODIES = 100;
-/** Number of those bodies that each project has left. */
+/** Number of such bodies that are still to come from each distrusted project. */
 export const DISTRUST = new Slot(
   () => ({ bodies: 0 }),
   () => false,
@@ -216,7 +219,7 @@ export class Upload {
     if (this.#isUndecided) this.#settle({ ok: false, failure: { kind, detail } });
   }
 
-  /** Returns the bound of the settings, or that of the endpoint where it is lower. */
+  /** Returns the lower of `bytesMax`, a bound of the settings, and the endpoint's own bound. */
   #atMost(bytesMax: number): number {
     return Math.min(bytesMax, this.#options.bytesMax ?? bytesMax);
   }
@@ -288,8 +291,8 @@ export class Upload {
     if (body.length > SYNC_INFLATE_BYTES_MAX)
       return this.#inflateInTurn(encoding, expectedBytes(body, claimed));
     const distrust = DISTRUST.of(this.#holding.project);
-    // Learning the body's size takes milliseconds, so a project over its share is refused without
-    // it.
+    // A body that claims no size shows its size only when it is inflated, which takes milliseconds.
+    // So a project over its share of the InflationQueue is refused before that.
     if (claimed === undefined && !this.#options.budget.inflationQueue.allows(this.#holding.project))
       return this.fail('overloaded', 'too much is being inflated');
     if (claimed === undefined && distrust.bodies > 0) {
@@ -457,9 +460,9 @@ export class Upload {
   #settle(result: UploadResult): void {
     this.#result = result;
     this.#enter('settled');
-    // Only a stored body that did swell is a debt of its project. A refused body goes no further
-    // and costs a tenth of a stored one, and a body that was expected to swell may not have done
-    // so.
+    // Only a stored body that did swell adds to the debt of its project (inflation-queue.ts). A
+    // refused body costs a tenth of a stored one, because it goes no further. A body that was
+    // expected to swell may not have done so.
     if (this.#queued) this.#queued.swells = result.ok && this.#swells(this.#inflatedBytes);
     if (!result.ok) this.#release();
     if (this.#leave !== 'waited for') this.#options.onResult(result);

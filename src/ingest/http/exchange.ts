@@ -85,16 +85,16 @@ export interface BodyReader {
   feed(chunk: Uint8Array, isWhole: boolean): void;
   end(): void;
   /**
-   * The client has been paused for BODY_PAUSED_MS_MAX. The reader must refuse the request now, as
-   * an overload, since the client is not at fault.
+   * Called when the client has been paused for BODY_PAUSED_MS_MAX. The reader must refuse the
+   * request now, as an overload, since the client is not at fault.
    */
   overdue(): void;
   /**
-   * The body comes in more pieces than its size explains. The reader must refuse the request now,
-   * because each small piece costs as much as a large one.
+   * Called when the body comes in more pieces than its size explains. The reader must refuse the
+   * request now, because each small piece costs as much as a large one.
    */
   inTinyPieces(): void;
-  /** The client went away, or was cut because its body was too slow. */
+  /** Called when the client went away, or was cut because its body was too slow. */
   gone(why: 'aborted' | 'too_slow'): void;
 }
 
@@ -132,7 +132,7 @@ export class Exchange {
   #bodyComplete = false;
   /** When the socket was paused, monotonic ms; undefined: not paused. */
   #pausedAt: number | undefined;
-  /** Total time of all pauses, up to the last resume. */
+  /** Total time of all pauses up to the last resume, in ms. */
   #pausedMs = 0;
   readonly startedAt: number;
   /** Sent with the answer; '': none. */

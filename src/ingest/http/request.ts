@@ -83,9 +83,9 @@ export class IngestRequest extends EndpointRequest {
   #rateHeaders = '';
   #usageHeaders = '';
   #upload: Upload | undefined;
-  /** Undefined until the body was read or refused. */
+  /** The envelope, or why the body was refused; undefined while the body is being read. */
   #body: UploadResult | undefined;
-  /** The filter that removed the last items. */
+  /** The filter to name in the answer when filters have removed all items. */
   #filteredBy: InboundFilter | undefined;
   /**
    * Limited categories whose windows the early token is booked in; undefined: the request has no
@@ -246,8 +246,8 @@ export class IngestRequest extends EndpointRequest {
   // ---- The admission ----
 
   /**
-   * The scope of the request's key. The record may have changed while the body came; undefined when
-   * the key is no longer valid.
+   * Returns the present scope of the request's key, because the record may have changed while the
+   * body came; undefined when the key is no longer valid.
    */
   #scopeOfKeyNow(): RateScope | undefined {
     const { key } = this.#clientKey as ClientKey;
@@ -419,7 +419,7 @@ export class IngestRequest extends EndpointRequest {
     else this.refuse('overloaded');
   }
 
-  /** Refuses the request as an overload, unless the disk does not answer: then it fails. */
+  /** Refuses the request with 503, or fails it with 500 when a call to the disk is late. */
   #refuseUnqueued(reason: string): void {
     if (this.services.budget.disk.isLate) this.fail(reason);
     else this.refuse('overloaded');

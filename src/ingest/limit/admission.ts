@@ -1,16 +1,16 @@
 /**
  * The one admission of a request: a rate token, a position in the month, or both.
  *
- * A token comes from the worker's lease (scope-cache.ts) while there is one. Everything else needs
- * Redis. All requests that wait for a scope (a project, or a key or categories of it that have
- * limits) when a batch leaves are one call of admit.lua. A scope has one call under way. Requests
- * that come meanwhile join the next call, so calls grow with the load. A refusal is kept in memory
- * until the window can admit again, 300 ms at least, so a flood over the limit costs some three
- * calls a second.
+ * A token comes from the worker's lease (scope-cache.ts) while the lease has tokens left. A request
+ * that finds no token there, or wants a position, needs Redis. When a batch is sent, all requests
+ * that wait for the same scope (a project, or a key or categories of it that have limits) share one
+ * call of admit.lua. A scope has at most one call under way. Requests that come meanwhile join the
+ * next call, so calls grow with the load. A refusal is kept in memory until the window can admit
+ * again, 300 ms at least, so a flood over the limit costs some three calls a second.
  *
  * *The month*: Redis has its count. A month without a count is MISSING: either the month is new, or
- * Redis came back empty. Then the checkpoint is read once, while requests of the scope wait, and a
- * second script call counts from there; it takes no tokens.
+ * Redis came back empty. Then the checkpoint is read once, while requests of the scope wait. A
+ * second script call, which takes no tokens, counts on from the checkpoint.
  *
  * *Late replies*: a token is void when its lease may have ended: 250 ms after sending, or 750 ms
  * while replies are slow. A position stays valid, so the request keeps it and asks for a token once
@@ -18,7 +18,7 @@
  * positions and tokens are wasted, never made twice.
  *
  * *Lost calls*: when the connection broke under a call, the requests that waited for it join the
- * next call, for up to 700 ms. Whatever the lost call took is wasted, too.
+ * next call, for up to 700 ms. Tokens and positions that the lost call took are wasted, too.
  *
  * *Categories*: say that project 7 may have 1,000 envelopes a minute and 100 with replays, and an
  * envelope with an event and a replay comes. Its scope is "project 7 with replays", which has two
@@ -26,7 +26,8 @@
  * of replays is full, nothing is booked: the request drops the replay and asks again for project 7
  * alone, and its 200 carries `12:replay:project`. An envelope that holds only a replay gets 429,
  * and has used no token of the project. A large body takes its token early, for the categories of
- * the items that have come by then; tokens for later items are asked for alone.
+ * the items that have come by then. When later items belong to further categories, the request asks
+ * for tokens of these categories' windows alone.
  *
  * A timer sends back tokens whose lease ended unused, so that a worker that falls silent keeps
  * nothing from the others. The timer also forgets scopes that were idle for longer than a window.
@@ -51,7 +52,7 @@ export type RateDecision = WindowDecision | { kind: 'unavailable' };
 
 /**
  * Decision about the month. `month`: YYYY-MM, UTC by Redis's clock. `position` counts from 1 within
- * the month.
+ * the month; `current` is the month's count.
  */
 export type CountDecision =
   | { kind: 'counted'; position: number; month: string }
@@ -86,8 +87,8 @@ type AdmissionOptions = {
   checkpoints: UsageCheckpoints;
   log: Log;
   /**
-   * Unix ms that the script takes for now, in tests; without it, the script reads Redis's own
-   * clock.
+   * Returns the present time for the script (Unix ms), in tests. Without this function, the script
+   * reads Redis's own clock.
    */
   scriptNow?: () => number;
 };
@@ -112,7 +113,7 @@ type Call = {
 };
 
 /**
- * A scope in this worker, from its first request until a minute has passed without one: its leases,
+ * A scope in this worker, from its first request until it has been idle for IDLE_MS: its leases,
  * and the state of its calls. All is one object, so that it is in one place of the CPU's caches.
  */
 class ActiveScope extends ScopeCache {
@@ -120,7 +121,7 @@ class ActiveScope extends ScopeCache {
   usedAt = 0;
   /** Whether a call is under way. Requests that come meanwhile join the next call. */
   isCalling = false;
-  /** Time until which a missing count is not looked for again (monotonic ms). */
+  /** Time until which no checkpoint is read for a missing count (monotonic ms). */
   uncountableUntil = Number.NEGATIVE_INFINITY;
 }
 
@@ -146,8 +147,8 @@ export class Admission {
   /** Requests that came since the last flush, or while a call of their scope is under way. */
   #asked = new Map<RateScope, Waiter[]>();
   /**
-   * Reserve that was granted and may still be in hand, in the order of the replies, which is nearly
-   * the order in which the leases end.
+   * Scopes that may have unused tokens to send back once `endsAt` (monotonic ms) has passed, in the
+   * order of the replies.
    */
   #leased: { scope: RateScope; cache: ActiveScope; endsAt: number }[] = [];
   readonly #refunds: Refunds;
@@ -198,8 +199,8 @@ export class Admission {
   }
 
   /**
-   * Admits one request. `done` is called once: before this returns, or by the scope's next call or
-   * the call after that.
+   * Admits one request. `done` is called once: before this method returns, or when the calls that
+   * the request needs have ended.
    */
   admit(scope: RateScope, { token, count }: Wanted, done: (admitted: AdmissionResult) => void): void {
     const now = this.#options.clock.monotonic();
@@ -245,8 +246,8 @@ export class Admission {
 
   /**
    * Sends one call for each scope whose requests wait and that has no call under way. Requests that
-   * get their result without a call are told in a microtask: a request that asked again during this
-   * flush would be missed.
+   * get their result without a call are told in a microtask, after this flush: when told, a request
+   * may ask again, and what is asked during a flush would not be sent.
    */
   #sendAsked(): void {
     if (this.#asked.size === 0) return;
@@ -333,7 +334,7 @@ export class Admission {
 
   /**
    * Gives tokens and refusals to the requests of a call.
-   * @returns the requests that this call counted, in their order
+   * @returns the requests that the script was to count in the month, in their order
    */
   #takeTokens({ scope, cache, waiting, ask }: Call, reply: WindowReply & { lost: boolean }): Waiter[] {
     const now = this.#options.clock.monotonic();
@@ -376,9 +377,9 @@ export class Admission {
   }
 
   /**
-   * Counts in a month that has no count. The checkpoint is read, and a second call counts from
-   * there; it takes no tokens. When the checkpoint cannot be read, no request waits for it again
-   * for UNCOUNTABLE_MS.
+   * Counts in a month that has no count. The checkpoint is read, and a second call, which takes no
+   * tokens, counts on from it. When the checkpoint cannot be read, none is read for this scope for
+   * UNCOUNTABLE_MS.
    */
   #restore(whole: Call, counting: readonly Waiter[], month: string): void {
     const { scope } = whole;
@@ -484,8 +485,8 @@ export class Admission {
     for (const lease of ended) {
       const { scope, cache } = lease;
       if (CACHES.find(scope) !== cache || scope.limit === undefined || !cache.hasReturns(now)) continue;
-      // The reply to the call under way may settle the lease; if not, the lease goes back at the
-      // next tick.
+      // A scope has one call at a time. If its next call does not send the tokens back, a later
+      // tick of this timer does.
       if (cache.isCalling) this.#leased.push(lease);
       else this.#send(scope, []);
     }

@@ -15,8 +15,8 @@ import { isSentinelUrl, type RedisLogin, sentinelOptions, watchSwitches } from '
 import { keysOf, SCRIPT_NAMES, type ScriptName, scriptSource } from './scripts.ts';
 
 /**
- * Calls that one server runs in one command. Each takes some 10 µs, in which the server does
- * nothing else.
+ * Most calls that one server runs in one command. Each call takes some 10 µs, in which the server
+ * does nothing else.
  */
 const CALLS_PER_COMMAND_MAX = 64;
 
@@ -31,7 +31,7 @@ export type RedisAccess = {
 };
 
 type RedisClientOptions = RedisAccess & {
-  /** Longest time that an answer is waited for, in ms. */
+  /** Longest time to wait for an answer, in ms. */
   replyMs: number;
   /** Returns how long to wait before the next attempt to connect, in ms. */
   retryMs(): number;
@@ -78,9 +78,9 @@ export class RedisClient {
   }
 
   /**
-   * Sends a PING; in a cluster one to each node, so that all are connected to. Rejects when no
-   * answer came within `replyMs` or REDIS_CONNECT_MS_MAX, whichever is shorter. So there is time
-   * for another PING while the owner waits for the first connection.
+   * Sends a PING; in a cluster one to each node, which also makes a connection to each. Rejects
+   * when no answer came within `replyMs` or REDIS_CONNECT_MS_MAX, whichever is shorter. So there is
+   * time for another PING while the owner waits for the first connection.
    */
   async ping(): Promise<void> {
     const client = this.#client;
@@ -277,8 +277,8 @@ function createClient({ urls, replyMs, retryMs }: RedisClientOptions, secrets: S
 const QUESTION_MS_MAX = 2_000;
 
 /**
- * Connects to one server for a few questions, then disconnects. The limiter's breaker has no part
- * in it.
+ * Connects to one server for a few questions, then disconnects. The limiter's breaker is not
+ * involved.
  * @throws with Redis's or the network's reason when the server does not answer
  */
 export async function withRedis<T>(

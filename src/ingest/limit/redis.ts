@@ -3,32 +3,33 @@
  * ioredis itself is behind redis-client.ts.
  *
  * *Batches*: `call` queues one script call. All calls that one callback of the event loop and its
- * microtasks ask for leave together after them (nextTick), as one batch. The ends of all bodies of
- * a poll are one such callback (OpenExchanges), so that requests that came in together cost one
- * write and one read for every 64 calls. While a batch is unanswered, further calls wait for its
- * reply, 5 ms at most. Just before a batch leaves, the gatherers (`beforeFlush`) make one call of
- * all that waits for one scope or one heartbeat token.
+ * microtasks queue are sent together in the nextTick that follows, as one batch. OpenExchanges
+ * handles all bodies that end in one poll in one such callback, so that requests that arrived
+ * together cost one write and one read for every 64 calls. While a batch is unanswered, further
+ * calls wait for its reply, 5 ms at most. Just before a batch is sent, the functions that
+ * `beforeFlush` registered make one call of all requests that wait for the same scope or heartbeat
+ * token.
  *
  * *Once*: no call is ever sent twice. A lost reply wastes tokens or positions; a resent call would
  * mint them. The only repetition is after NOSCRIPT, when nothing has run.
  *
- * *Cut*: a connection that breaks is only a stall while a new one can be had. Calls wait for the
- * new connection, up to `replyMs` from the first cut. Calls that were under way are lost, and their
- * callers ask anew by other calls. On a single server a request that meets both a stall and a cut
- * is decided at most CUT_MS_MORE later than after a stall alone; a call that is cut late waits no
- * longer than that, neither for a connection nor for its answer. A server that is read-only counts
- * as cut, too, because another server may be the primary by now. In a cluster each key has a cut of
- * its own, and its caller tries again after a moment.
+ * *Cut*: when the connection breaks, calls wait for a new one, up to `replyMs` from the first cut.
+ * Calls that were sent and not answered are lost, and their callers may make new calls. On a single
+ * server the waits for a connection and for a reply end together, `replyMs` and CUT_MS_MORE after
+ * the oldest unanswered call was sent. So a request that meets both a stall and a cut is decided at
+ * most CUT_MS_MORE later than after a stall alone. A server that is read-only counts as cut, too,
+ * because another server may be the primary by now. In a cluster each key has a cut of its own, and
+ * the caller of a lost call is told some 25 ms later.
  *
  * *Away*: the breaker opens when a call has no reply after `replyMs` (700 ms; 2 s for management
  * commands), when a connection is not made again in that time, or when an error says that Redis
- * cannot write (OOM, LOADING, CLUSTERDOWN, BUSY, MASTERDOWN and their like). Then everything in
- * flight is called back as unanswered. The connection is dropped, because what is queued on it
- * would still run. Later calls are refused at once, and one PING per jittered 250 ms is sent until
- * one is answered. The trade: a stall of up to 700 ms refuses no request but makes requests wait;
- * in a longer one requests are refused at once, and a struggling server sees one PING per worker
- * instead of a crowd. In a cluster the fault of one node is no fault of the others: each call is
- * sent alone, and a fault refuses only its key for that while.
+ * cannot write (OOM, LOADING, CLUSTERDOWN, BUSY, MASTERDOWN and their like). Then all calls in
+ * flight are called back as unanswered. The connection is dropped, because Redis would still run
+ * the calls that are queued on it. Later calls are refused at once, and one PING per jittered 250
+ * ms is sent until one is answered. The trade: a stall of up to 700 ms refuses no request but makes
+ * requests wait; in a longer one requests are refused at once, and a struggling server sees one
+ * PING per worker instead of a crowd. In a cluster one node's fault must not stop the others: each
+ * call is sent alone, and after a fault only calls of the same key are refused, for some 250 ms.
  */
 import type { Clock } from '../../lib/clock.ts';
 import { remove } from '../../lib/in-flight.ts';
@@ -42,18 +43,18 @@ import { type RedisAccess, RedisClient } from './redis-client.ts';
 import type { ScriptName } from './scripts.ts';
 
 /**
- * Time between a worker's PINGs, and between its attempts to connect, while Redis is away; jittered
- * by a fifth.
+ * Time in ms between a worker's PINGs, and between its attempts to connect, while Redis is away;
+ * jittered by a fifth.
  */
 const REDIS_PROBE_MS = 250;
 /**
- * Time between a worker's PINGs, and between its attempts to connect, after a cut; jittered by a
- * fifth.
+ * Time in ms between a worker's PINGs, and between its attempts to connect, after a cut; jittered
+ * by a fifth.
  */
 const REDIS_RECONNECT_MS = 25;
 /**
- * Time in ms by which a request whose call was cut may be decided later than others: 1 s, not 700
- * ms, after it asked.
+ * Time in ms by which a cut may delay a decision beyond `replyMs`. With the usual 700 ms a request
+ * that meets a cut is decided at most 1 s after its call was sent.
  */
 const CUT_MS_MORE = REDIS_CONNECT_MS_MAX - REDIS_REPLY_MS_MAX;
 
@@ -85,32 +86,32 @@ type LimitRedisOptions = RedisAccess & {
   clock: Clock;
   /**
    * Time in ms for which a call waits for its reply; REDIS_REPLY_MS_MAX by default. `connect` waits
-   * for the first connection as long, or for REDIS_CONNECT_MS_MAX if that is longer.
+   * for the first connection for this time or REDIS_CONNECT_MS_MAX, whichever is longer.
    */
   replyMs?: number;
 };
 
-/** Time in ms in which faults of a cluster's nodes are logged at most once. */
+/** Shortest time in ms between two log lines about faults of a cluster's nodes. */
 const FAULT_LOG_MS = 10_000;
 /** Longest time in ms for which calls wait for the reply to the batch before theirs. */
 const FLUSH_WAIT_MS_MAX = 5;
 /**
- * Bound of the keys that are remembered. Beyond it all are forgotten, which costs one failed call
- * for each key.
+ * Most keys that each map of {@link KeyBreakers} remembers. A full map is emptied; each key that is
+ * still away then costs one more failed call.
  */
 const AWAY_KEYS_MAX = 10_000;
 
 /**
  * The breaker of a cluster, which works key by key. A node that is away must not stop the projects
- * of the other nodes, and a failover may change which node has a key. A key whose call failed is
- * refused without asking for a while; then its next call tries again.
+ * of the other nodes, and a failover may change which node has a key. After a call of a key failed,
+ * further calls of the key are refused unsent for some 250 ms. The next call after that is sent.
  */
 class KeyBreakers {
-  /** Keys that are away, each with the end of that time (monotonic ms). */
+  /** Keys whose calls are refused, each with the time until which they are (monotonic ms). */
   readonly #awayUntil = new Map<string, number>();
   /**
-   * Keys whose connection broke, until a call of the key is answered; with the times of the first
-   * and the last cut (monotonic ms).
+   * Keys whose connection broke and of which no call has been answered since, each with the times
+   * of its first and its last cut (monotonic ms).
    */
   readonly #cuts = new Map<string, { since: number; last: number }>();
   #quietUntil = Number.NEGATIVE_INFINITY;
@@ -129,8 +130,8 @@ class KeyBreakers {
 
   /**
    * Notes that the connection of a key broke.
-   * @returns how long the key has been cut off (ms); after `replyMs` without a cut that time begins
-   * anew
+   * @returns the ms since the key's first cut. A cut that comes `replyMs` or later after the cut
+   * before counts as a first one
    */
   cut(key: string, now: number, replyMs: number): number {
     if (this.#cuts.size >= AWAY_KEYS_MAX) this.#cuts.clear();
@@ -142,7 +143,7 @@ class KeyBreakers {
 
   /**
    * Notes that the key is away.
-   * @returns whether to log that
+   * @returns whether to log the fault: the last log line is FAULT_LOG_MS old
    */
   open(key: string, now: number): boolean {
     if (this.#awayUntil.size >= AWAY_KEYS_MAX) this.#awayUntil.clear();
@@ -185,14 +186,14 @@ export class LimitRedis {
   #probing = false;
   #probeTimer: NodeJS.Timeout | undefined;
   /**
-   * The first cut since a call was answered: its time, and the time by which a call must be
-   * answered after it (monotonic ms). In a cluster each key has a cut of its own ({@link
-   * KeyBreakers}).
+   * The first cut since Redis last answered a call, or since a connection last held for `replyMs`.
+   * `at` is when it happened, `decideBy` is when all waiting calls must be decided (monotonic ms).
+   * In a cluster each key has a cut of its own ({@link KeyBreakers}).
    */
   #firstCut: { readonly at: number; readonly decideBy: number } | undefined;
   /**
-   * Whether a call has been answered since the breaker closed. Only then is the next fault worth a
-   * log line.
+   * Whether Redis has answered a call since it was last away; true at the start, too. While it is
+   * false, further faults are not logged.
    */
   #proven = true;
   readonly #keys = new KeyBreakers(); // of a cluster only
@@ -336,7 +337,7 @@ export class LimitRedis {
 
   /**
    * Ends a batch whose reply is late. After a stall of this process the reply may be waiting in the
-   * socket, so it gets this turn's poll phase before Redis is blamed.
+   * socket. So this turn's poll phase may still read the reply before Redis counts as away.
    */
   #deadline(batch: Batch): void {
     setImmediate(() => {
@@ -389,8 +390,8 @@ export class LimitRedis {
   }
 
   /**
-   * Notes an answered call. It proves more than a PING, because a server that is out of memory
-   * answers PINGs.
+   * Notes that a call was answered. An answered call proves more than an answered PING, because a
+   * server that is out of memory answers PINGs.
    */
   #answered(key: string): void {
     if (!this.#proven && !this.#client.isCluster) this.#options.log.info('redis: answers again');
@@ -400,7 +401,8 @@ export class LimitRedis {
   }
 
   /**
-   * Handles a cut.
+   * Handles the loss of a connection: lets calls wait for a new one, or opens the breaker when
+   * calls have waited long enough.
    * @param key key of the call that was cut; undefined when all connections broke
    */
   #cutOff(reason: string, key?: string): void {
@@ -412,8 +414,9 @@ export class LimitRedis {
       return;
     }
     const state = this.#state;
-    // Connections that break again and again, soon and without an answer, are no stall. A
-    // connection that lasted for `replyMs` is different: there may have been nothing to answer.
+    // Connections that break one after another, each within `replyMs` and without an answered call,
+    // share one first cut, so that the waiting ends. A connection that held for `replyMs` begins a
+    // new first cut: it may have had no call to answer.
     const hasStood = key === undefined && state.is === 'serving' && now - state.since >= replyMs;
     if (hasStood || !this.#firstCut) {
       const oldest = this.#inFlight[0]?.sentAt ?? now;
@@ -449,7 +452,7 @@ export class LimitRedis {
     this.#client.drop();
     this.#probeLater();
     for (const batch of [...this.#inFlight]) this.#callBack(batch, undefined);
-    this.schedule(); // for calls that waited for a connection
+    this.schedule(); // this flush refuses the calls that waited for a connection
   }
 
   #probeLater(): void {
@@ -475,7 +478,8 @@ export class LimitRedis {
     } catch (error) {
       const { name, message } = error as Error;
       this.#lastError = message;
-      // Redis answers with an error, so it is not well, and waiting for it is useless.
+      // An error in reply to PING means that Redis is connected but cannot work, so waiting for a
+      // connection is useless.
       if (name === 'ReplyError') this.#openBreaker(message);
       this.#client.drop();
     }

@@ -1,6 +1,6 @@
 /**
- * The state that one worker has of the rate windows of one scope: leased tokens, the last refusal
- * by any of the windows, and what the last reply said of the scope's own window, the first of them.
+ * One worker's state of the rate windows of one scope: leased tokens, the last refusal by any of
+ * the windows, and the scope's first window, its own, as the last reply described it.
  *
  * *Why*: with a token in hand an admission does no I/O, and a flood over the limit is refused from
  * memory. Such a flood costs one script call per 300 ms at most, whatever the clients do.
@@ -8,17 +8,18 @@
  * *How*: the cache is pure. It has no timer and no connection, and its caller brings the monotonic
  * clock. All is in one object, because with ten thousand active scopes each further object would be
  * in none of the CPU's caches. `take` answers from memory or not at all; `ask` describes the script
- * call that is about to be sent; `answer` takes in its reply. The cache wants a reserve of about a
- * quarter of a second of demand, refused requests included. For limits up to EXACT_LIMIT_MAX the
- * script grants a reserve only while the window is *contended*: it was full or nearly full a short
- * time ago (admit.lua).
+ * call that is about to be sent; `answer` takes in its reply. The cache asks for a reserve that
+ * lasts about a quarter of a second at the current demand; refused requests count as demand. For
+ * limits up to EXACT_LIMIT_MAX the script grants a reserve only while the window is *contended*: it
+ * was full or nearly full a short time ago (admit.lua).
  *
  * *Three states*. *Stocked*: there is reserve, and `take` spends it, the earliest end first.
  * *Refusing*: there is no reserve, and the last reply said until when nothing can be admitted.
- * *Asking*: neither is the case, so Redis decides. Only a reply leads to the first two states.
- * Spending and time lead out of them; a newer record of the project leads out of *refusing*, too.
- * No field holds the state. No timer runs when a state ends by time, so a field would go stale:
- * each question derives the state from the reserve and the refusal.
+ * *Asking*: neither is the case, so Redis decides. Only a reply makes a scope stocked or refusing.
+ * These states end when the tokens are spent or the time is over; *refusing* also ends when the
+ * project's record is newer than the refusal. No field holds the state. No timer runs when a state
+ * ends by time, so a field would go stale: each method derives the state from the reserve and the
+ * refusal.
  *
  * *Never too much*: the worker counts a lease from the moment at which it SENT the call. The script
  * counts it from its own clock, which it reads later, and books the tokens at the end of the lease.
@@ -47,13 +48,15 @@ const LEASE_GUARD_MS = 1;
  */
 const REFUSAL_CACHE_MS_MIN = 300;
 
-/** The limit of a scope as this worker's registry has it. */
+/**
+ * The limit of a scope, and the revision of the registry's record from which this worker has it.
+ */
 export type LimitRecord = { limit: number; revision: number };
-/** The first window as the last reply described it; a call tells the script of it. */
+/** The first window as the last reply described it. The next call passes this on to the script. */
 type KnownWindow = { emptyAt: number; gen: number; seq: number };
 /**
- * Tokens that were leased together. `endsAt`: monotonic ms, exclusive. `next`: of the leases in
- * hand, the one that ends after this one.
+ * Tokens that were leased together. `endsAt`: monotonic ms, exclusive. `next`: the lease in hand
+ * that ends next after this one.
  */
 type Lease = { bucket: number; unused: number; used: number; endsAt: number; next: Lease | undefined };
 
@@ -115,7 +118,10 @@ const RATE_SPAN_MS = 100;
 /** The state that one process keeps of a scope that was active in the last minute. */
 export class ScopeCache {
   // ---- The lease ----
-  /** Leases in reserve, the earliest end first. There are several only when calls have crossed. */
+  /**
+   * Leases in reserve, the earliest end first. There are several only when a call was sent before
+   * the reply to another call came.
+   */
   #reserve: Lease | undefined;
   /**
    * Leases that are used up, ran out or came too late, until the next call tells the script of
@@ -123,12 +129,15 @@ export class ScopeCache {
    */
   #settled = NOTHING_SETTLED;
   /**
-   * The last refusal. It holds for records up to `revision`, because a newer one may have raised
+   * The last refusal. It holds for records up to `revision`, because a newer record may have raised
    * the limit.
    */
   #refusal: { until: number; resetSec: number; windowNumber: number; revision: number } | undefined;
 
-  /** Whether the last reply came late, or nearly so. The next lease is then a long one. */
+  /**
+   * Whether the last reply took at least half of LEASE_NEED_MS. The next call then leases its need
+   * for LEASE_NEED_SLOW_MS.
+   */
   #isSlow = false;
 
   // ---- The first window as the last reply described it ----
@@ -142,7 +151,7 @@ export class ScopeCache {
   // ---- Redis's clock ----
   /**
    * The most by which Redis's clock can have been ahead of ours at the last reply, in ms. Infinite
-   * before the first reply, which cannot show that the clock stepped.
+   * before the first reply, so that this reply never counts as a step of the clock.
    */
   #leadMost = Number.POSITIVE_INFINITY;
 
@@ -151,7 +160,10 @@ export class ScopeCache {
   #spanTaken = 0;
   #perMs = 0;
 
-  /** Tokens that are booked and not used. Tokens that ran out count until they are sent back. */
+  /**
+   * Tokens that are booked and not used. Unused tokens of ended leases count until they are sent
+   * back.
+   */
   get unused(): number {
     let sum = 0;
     for (let lease = this.#reserve; lease; lease = lease.next) sum += lease.unused;
@@ -159,7 +171,7 @@ export class ScopeCache {
     return sum;
   }
 
-  /** Whether tokens ran out that a call should send back. */
+  /** Whether a call should send back tokens: unused ones of leases that have ended. */
   hasReturns(now: number): boolean {
     this.#expire(now);
     return this.#settled.some((lease) => lease.unused > 0);
@@ -183,7 +195,9 @@ export class ScopeCache {
     return this.#reserve !== undefined;
   }
 
-  /** Returns the refusal that is in force while no token is in hand; undefined: there is none. */
+  /**
+   * Returns the refusal in force; undefined: there is none. The caller has found no token in hand.
+   */
   refusal(now: number, revision: number): WindowDecision | undefined {
     const refusal = this.#refusal;
     if (!refusal) return undefined;
@@ -246,8 +260,9 @@ export class ScopeCache {
   }
 
   /**
-   * Returns how much reserve to ask for: half a lease of the demand so far, at most the share of a
-   * contended window; nothing for the first request after a lull.
+   * Returns how many tokens of reserve to ask for: as many as the measured demand uses in half of
+   * LEASE_RESERVE_MS, but at most CONTENDED_RESERVE_SHARE_MAX of the limit. The first request after
+   * a lull asks for none.
    */
   #reserveWanted(now: number, limit: number): number {
     this.#measure(now, 0);
@@ -257,9 +272,8 @@ export class ScopeCache {
   }
 
   /**
-   * Takes in a reply. Returns one decision for each request that waited, in order; undefined when a
-   * token was granted, but the reply came too late for its use. A refusal is valid however late it
-   * comes.
+   * Takes in a reply. Returns one decision for each request that waited, in order; undefined for a
+   * request whose token came too late to be used. A refusal is valid however late it comes.
    */
   answer(ask: Ask, reply: WindowReply, now: number): (WindowDecision | undefined)[] {
     assert(
@@ -280,15 +294,17 @@ export class ScopeCache {
     if (reply.granted < ask.need || reply.admitsAt > 0 || reply.scarce) {
       const refused = this.#refuse(ask, reply, now);
       while (decisions.length < ask.need) decisions.push(refused);
-      // The next call brings back the void tokens, so that call must not be refused from memory.
+      // The void tokens go back with the next call, so no refusal in memory may keep the next call
+      // from being made.
       if (isLate && reply.granted > 0) this.#refusal = undefined;
     }
     return decisions;
   }
 
   /**
-   * Gives back need, which never counted as outstanding reserve. The script subtracts `unused +
-   * used` from the outstanding reserve; with a negative `used` that is nothing.
+   * Gives back tokens for waiting requests that came too late. They never counted as outstanding
+   * reserve, from which the script subtracts `unused + used`. So `used` is set to `-granted`, which
+   * makes this sum 0.
    */
   #giveBack({ needBucket: bucket, granted }: WindowReply, endsAt: number): void {
     this.#addSettled({ bucket, unused: granted, used: -granted, endsAt, next: undefined });
@@ -304,8 +320,9 @@ export class ScopeCache {
   }
 
   /**
-   * Makes the decision for requests that get no token, and keeps it until the window can admit.
-   * That time counts from the reply, so that the next call does not come a moment too early.
+   * Makes the decision for requests that get no token, and keeps it until the window can admit, but
+   * at least for REFUSAL_CACHE_MS_MIN. The time counts from the arrival of the reply, not from the
+   * sending of the call, so that the next call does not come a moment too early.
    */
   #refuse(ask: Ask, reply: WindowReply, now: number): WindowDecision {
     const holdMs = Math.max(REFUSAL_CACHE_MS_MIN, reply.admitsAt - reply.now);
