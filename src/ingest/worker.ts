@@ -232,7 +232,7 @@ class IngestWorker {
 
   /**
    * Sends the beat that the primary asked for, with the metrics of this process and, when
-   * `projects` is true, those of its busiest projects.
+   * `projects` is true, the counts of its busiest projects.
    */
   async answer(projects: boolean, name: string): Promise<void> {
     const process = await this.#processFigures.snapshot(name);

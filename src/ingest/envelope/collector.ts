@@ -61,7 +61,10 @@ const mintEventId = (): string => randomUUID().replaceAll('-', '');
 const NOTHING = Buffer.alloc(0);
 /** Number of held items per envelope for which only their bytes are charged. */
 const ITEMS_FREE = 10;
-/** Bytes charged for each further held item, beyond its own: 17 KB of body may be 1,000 items. */
+/**
+ * Bytes charged for each further held item, on top of its own bytes: a body of 17 KB may hold 1,000
+ * items.
+ */
 const ITEM_RECORD_BYTES = 256;
 /**
  * In a large chunk, a piece of at least this share of the chunk is kept as a view; a smaller piece
@@ -101,8 +104,8 @@ export class Collector implements ItemReceiver {
   }
 
   /**
-   * Whether payloads go to a spool. Bytes are then copied as they come, so chunks may be borrowed.
-   * Before that, chunks must be owned.
+   * Whether payloads go to a spool. If so, bytes are copied as they come, and chunks may be
+   * borrowed; else chunks must be owned.
    */
   get spooling(): boolean {
     return this.#spool !== undefined;

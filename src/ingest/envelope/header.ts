@@ -31,7 +31,9 @@ export type EnvelopeHeader = {
   eventId?: string;
   /** `sent_at` as the client sent it, unchecked; a number becomes text. */
   sentAt?: string;
-  /** `name/version`; undefined when either is missing, or when they are longer than any SDK's. */
+  /**
+   * `name/version`; undefined when either is missing, or when the text exceeds CLIENT_CHARS_MAX.
+   */
   sdk?: string;
   /** Whether the body, now that it is whole, has nothing to store. Then its items are dropped. */
   hasNothing?: boolean;

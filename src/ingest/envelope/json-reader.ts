@@ -198,7 +198,7 @@ export const newEventReader = newReaderOf({
 
 /**
  * Makes a reader of one report of a browser, or a list of reports.
- * @param header the header of each, a JSON object with the type raw_security
+ * @param header the item header of each report, a JSON object with the type raw_security
  */
 export const newReportReader = (header: Uint8Array): NewItemReader =>
   newReaderOf({

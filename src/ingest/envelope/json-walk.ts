@@ -23,7 +23,7 @@ import { JSON_DEPTH_MAX } from '../../limits.ts';
 export interface JsonReceiver {
   /** @param at the value's first byte */
   valueBegin(depth: number, at: number): void;
-  /** @param at behind the value's last byte; 0 when that was the last of the chunk before */
+  /** @param at behind the value's last byte; 0 when that byte was the last of the chunk before */
   valueEnd(depth: number, at: number): void;
   /** A name begins, with its quote. */
   nameBegin(at: number, depth: number): void;
@@ -91,7 +91,9 @@ const WORDS: ReadonlyMap<number, Buffer> = new Map(
   ['true', 'false', 'null'].map((word) => [word.charCodeAt(0), Buffer.from(word)]),
 );
 
-/** Position of a character that the end of the bytes cuts; their length when none is cut. */
+/**
+ * Position of the character that the end of `bytes` cuts; the length of `bytes` when none is cut.
+ */
 function cutCharacter(bytes: Uint8Array): number {
   const { length } = bytes;
   for (let at = length - 1; at >= Math.max(0, length - 3); at--) {

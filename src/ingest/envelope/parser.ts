@@ -17,8 +17,8 @@
  *     envelope-header → item-header → sized-payload → payload-end → item-header …
  *                                   ↘ line-payload ───────────────↗
  *
- * Malformed input gives a value of a closed set, not an exception. After it the parser stays
- * malformed whatever it is fed.
+ * Malformed input gives a value of a closed set, not an exception. From then on the parser returns
+ * this value, whatever it is fed.
  */
 import type { ItemType } from '../../lib/item-types.ts';
 import {
@@ -39,11 +39,14 @@ import { type EnvelopeHeader, type Malformed, parseEnvelopeHeader, parseItemHead
 export interface ItemReceiver {
   /** @param line the header as sent, without its newline */
   envelopeHeader(header: EnvelopeHeader, line: Uint8Array): void;
-  /** An item begins that is stored. Its payload follows in any number of pieces, then `itemEnd`. */
+  /**
+   * Called when an item of a stored type begins. Its payload follows in any number of pieces, then
+   * `itemEnd`.
+   */
   itemBegin(item: { index: number; type: ItemType; header: Uint8Array }): void;
   payload(piece: Uint8Array): void;
   itemEnd(): void;
-  /** An item of a type that is not stored. Its payload is not passed on. */
+  /** Called for an item of a type that is not stored. Its payload is not passed on. */
   itemSkipped(type: string): void;
 }
 
@@ -65,8 +68,8 @@ export interface ItemReader {
  * Makes a reader.
  * @param receiver told what the reader finds
  * @param storedTypes types whose items the receiver gets
- * @param onLine told by how many bytes the memory of the reader itself grows (negative: shrinks):
- * that of a cut header line, and of bytes that the reader makes
+ * @param onLine told by how many bytes the reader's own memory grows (negative: shrinks). This
+ * memory holds the beginning of a cut header line, or bytes that the reader makes
  */
 export type NewItemReader = (
   receiver: ItemReceiver,

@@ -13,7 +13,9 @@ import { assert } from '../../lib/assert.ts';
 import type { Clock } from '../../lib/clock.ts';
 import { ANSWER_MS_MAX } from '../../limits.ts';
 
-/** Threads of a worker's pool, which its disk, its inflaters and its name look-ups share. */
+/**
+ * Threads of libuv's pool in a worker, which calls to the disk, inflaters and name look-ups share.
+ */
 export const POOL_THREADS = 8;
 /** Number of calls to the disk that may be under way at the same time. */
 const SPOOL_CALLS_MAX = 4;

@@ -23,7 +23,9 @@ import type { Done } from './spool-disk.ts';
 export type SpoolOptions = {
   holding: Holding;
   onBehind(behind: boolean): void;
-  /** Called at most once: the disk refused a call, or the worker has no room for more bytes. */
+  /**
+   * Called at most once, when the disk has refused a call or the worker has no room for more bytes.
+   */
   onFailed(detail: string): void;
 };
 
@@ -62,7 +64,10 @@ export class Spool {
   #length = 0;
   /** The block being filled; undefined until the next byte comes. */
   #filling: Block | undefined;
-  /** Full blocks that are not written yet. A write in flight has the first of them, or more. */
+  /**
+   * Full blocks that are not written yet. A write in flight writes the first block, perhaps also
+   * the next ones.
+   */
   readonly #waiting: Block[] = [];
   /** Bytes of the first waiting block that are already in the file. */
   #firstWritten = 0;

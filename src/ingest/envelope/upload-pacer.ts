@@ -31,7 +31,8 @@ export class UploadPacer {
   #wholeBytes = 0;
   #queuedBytes = 0;
   /**
-   * Arriving uploads in the order in which they came. `#paused` has those of them that are paused.
+   * Arriving uploads in the order in which they came. `#paused` has the paused ones, in the order
+   * in which they were paused.
    */
   readonly #arriving = new Set<PacedUpload>();
   readonly #paused = new Set<PacedUpload>();

@@ -4,7 +4,7 @@
  */
 import { anyOf, arrayAt, type Filter, type JsonObject, objectAt, textAt } from './payload.ts';
 
-/** Texts in the message of such an exception. */
+/** Texts, of which the message of such an error contains one. */
 const MESSAGES = [
   'top.GLOBALS',
   'originalCreateNotification',

@@ -32,8 +32,8 @@ export type { InboundFilter, RequestFacts } from './payload.ts';
 
 /**
  * All filters but `origin`; a project with a list of origins has an `origin` filter of its own.
- * Filters that judge the head of a request come first, then those that judge items, then those that
- * judge the agent. Within each group they have the order of FILTER_NAMES.
+ * Filters that judge the head of a request are applied first, then those that judge items, then
+ * those that judge the agent. Within each group the order is that of FILTER_NAMES.
  */
 const FILTERS: Readonly<Record<FilterName, Filter>> = {
   'browser-extension': browserExtension,
@@ -42,8 +42,8 @@ const FILTERS: Readonly<Record<FilterName, Filter>> = {
 };
 
 /**
- * Bytes of payloads with a needle that are parsed whole, for each envelope. Larger payloads would
- * take too long: 128 KiB of brackets take 15 ms.
+ * Most bytes of payloads that are parsed whole, for each envelope. Of further payloads only the
+ * fields that filters look at are parsed, because 128 KiB of brackets take 15 ms.
  */
 const PARSED_WHOLE_BYTES_MAX = 16 * 1024;
 
@@ -185,11 +185,12 @@ export async function filterSpooled<T extends FilteredItem>(
  * The judgement of one envelope. Its User-Agent is that of the first event or transaction that
  * names one; when none does, the request's own may count.
  *
- * A payload with a needle is always read. A payload without a needle cannot name an agent that is
- * removed, but it may name another agent, which then counts for the whole envelope. So a payload
- * without a needle is also read in two cases, as long as no payload has named an agent:
+ * A payload with a needle is always read. A payload without a needle cannot name an agent for which
+ * the envelope is removed, but it may name another agent, which then counts for the whole envelope.
+ * So a payload without a needle is also read in two cases, as long as no payload has named an
+ * agent:
  *
- * - The request's own agent would be removed. Then every payload is read.
+ * - A filter would remove the envelope for the request's own agent. Then every payload is read.
  * - The envelope has several judged payloads. Then each payload that may name an agent is read.
  */
 class Judgement<T extends FilteredItem> {
@@ -200,7 +201,7 @@ class Judgement<T extends FilteredItem> {
   /** The filter that removed the first of the removed items. */
   #filter: InboundFilter | undefined;
   readonly #seeksAgent: boolean;
-  /** Whether the request's own agent would be removed. */
+  /** Whether a filter would remove the envelope for the request's own agent. */
   readonly #isSuspect: boolean;
   /** The envelope's User-Agent: undefined until a payload was read, '' until one named an agent. */
   #agent: string | undefined;

@@ -92,9 +92,9 @@ function* headerPairs(headers: unknown): Iterable<readonly [unknown, unknown]> {
 }
 
 /**
- * Returns the first header of that name in `request.headers`, in any case; '' when there is none.
- * SDKs send the headers as an object or as a list of pairs. Values are strings or, from PHP, lists
- * of strings; a list with a single string counts as that string.
+ * Returns the first non-empty header of that name in `request.headers`, ignoring case; '' when
+ * there is none. SDKs send the headers as an object or as a list of pairs. Values are strings or,
+ * from PHP, lists of strings; a list with a single string counts as that string.
  */
 export function headerOf(payload: JsonObject, lowerCaseName: string): string {
   for (const [name, value] of headerPairs(read(objectAt(payload, 'request'), 'headers'))) {

@@ -4,7 +4,8 @@
  * JSON.parse works in one go and is too slow for large payloads. For 19 MiB of `[[[[…` it takes 5.8
  * s and over a GiB, for an honest payload of that size 350 ms. The picker reads in pieces and keeps
  * only fields that a filter asks for. It takes 1 to 9 ms per MiB, most where strings are shortest.
- * Its result is JSON again, at most a few hundred KiB, for the same filters.
+ * Its result is JSON again, with at most PICKED_BYTES_MAX (1 MiB) for each field, and goes to the
+ * same filters.
  *
  * The picker does not validate. From text that is not JSON it makes text that is not JSON either,
  * or returns the fields before the fault.
@@ -22,8 +23,8 @@ import {
 
 const FIELDS = ['exception', 'user', 'request'];
 /**
- * Number of fields that are read at most. Without a bound, a payload that repeats one name would
- * cost a copy for each.
+ * Most fields of one payload that are read, repeated ones included. Without this bound, a payload
+ * that repeats one name would cost a copy for each repetition.
  */
 const FIELDS_READ_MAX = 100;
 const ESCAPE_BEGINS = 5;
@@ -44,7 +45,8 @@ PLAIN[BACKSLASH] = 0;
 
 /**
  * Skips bytes of a string, four at a time.
- * @returns a place up to which all bytes behind `from` are plain
+ * @returns `from`, or the index of a later byte: up to and including this byte all bytes behind
+ * `from` are plain
  */
 function skipPlain(chunk: Buffer, from: number): number {
   let at = from;
@@ -119,7 +121,10 @@ export class FieldPicker {
   #stringBytes = 0;
   /** Pieces of the name or the value that is being kept; undefined while nothing is kept. */
   #kept: Buffer[] | undefined;
-  /** The field whose value is being read or kept; undefined while a name is. */
+  /**
+   * The field whose value is being read or kept; undefined for a name, and for a value that no
+   * filter asks for.
+   */
   #field: string | undefined;
   #keptBytes = 0;
   #structureBytes = 0;
@@ -137,7 +142,7 @@ export class FieldPicker {
     this.#keepTo(chunk.length);
   }
 
-  /** Returns a JSON object with those of the fields that were found. */
+  /** Returns a JSON object with the fields that were found. */
   end(): Buffer {
     const parts: Buffer[] = [];
     for (const [name, value] of this.#picked) {
@@ -255,8 +260,8 @@ export class FieldPicker {
   }
 
   /**
-   * Counts bytes between strings that are kept, once a piece, and bounds them. JSON's tokens cost a
-   * parser time and memory; the bytes of long strings do not.
+   * Counts kept bytes between strings. Beyond PICKED_STRUCTURE_BYTES_MAX the field is dropped,
+   * because such bytes cost JSON.parse time and memory, unlike the bytes of long strings.
    */
   #count(bytes: number): void {
     this.#structureBytes += bytes;
@@ -296,8 +301,8 @@ export class FieldPicker {
 /** Bytes that are read back from the spool at a time. */
 const SPOOL_READ_BYTES = 256 * 1024;
 /**
- * Bytes that are picked from in one turn of the event loop. They take 0.06 to 0.5 ms, by what the
- * JSON is like.
+ * Bytes that are picked from in one turn of the event loop. They take 0.06 to 0.5 ms (measured),
+ * depending on the JSON.
  */
 const TURN_BYTES = 64 * 1024;
 

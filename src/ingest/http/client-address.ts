@@ -7,8 +7,8 @@ const familyOf = (address: string): 'ipv4' | 'ipv6' => (isIP(address) === 4 ? 'i
 const MAPPED_IPV4 = /^::ffff:(\d+\.\d+\.\d+\.\d+)$/;
 
 /**
- * Most trusted proxies that are followed. A client may write thousands of their addresses before
- * its own.
+ * Most elements of X-Forwarded-For that are read, from its end. A client may write thousands of
+ * addresses of trusted proxies into the header.
  */
 const HOPS_MAX = 32;
 

@@ -34,7 +34,7 @@ function decoded(value: string): string {
 
 /**
  * The first non-empty value of a parameter, or ''. The query is not split into parameters, because
- * this runs for every request.
+ * this function runs for every request.
  */
 function queryValue(query: string, name: string): string {
   for (let at = query.indexOf(name); at !== -1; at = query.indexOf(name, at + 1)) {
@@ -107,7 +107,7 @@ export function findKey(query: string, header: (name: KeyHeader) => string): str
 
 const CLIENT = 'sentry_client';
 const CLIENT_BEGIN = /(?:^|[\s,])sentry_client\s*=\s*/i;
-/** Matches up to the next pair, since a name may contain commas. */
+/** Matches the client's name, up to the next pair, since the name may contain commas. */
 const CLIENT_VALUE = /^"?(.*?)"?(?=\s*,[\s,]*[\w-]+\s*=|[\s,]*$)/;
 /**
  * Characters of a header that are searched for a name: more than a name with quotes and blanks has.

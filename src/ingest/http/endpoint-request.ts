@@ -133,8 +133,8 @@ export abstract class EndpointRequest implements BodyReader {
   }
 
   /**
-   * Answers 500 with an errorId, which is in the log as well. A request without an id gets the
-   * errorId as its id.
+   * Ends the request as failed: with a 500 (OTLP: 503) and an errorId, which is in the log as well.
+   * A request without an id gets the errorId as its id.
    */
   protected fail(reason: string, cause?: unknown): void {
     if (this.finished) return;
@@ -158,7 +158,7 @@ export abstract class EndpointRequest implements BodyReader {
     }
   }
 
-  /** Does the same as {@link guard}, for a step that has begun. */
+  /** Does the same as {@link guard} for a step that is under way and returned a promise. */
   protected watch(step: Promise<unknown>): void {
     step.catch((error) => this.#unforeseen(error));
   }

@@ -1,7 +1,7 @@
 /**
- * The endpoints below `/api/{project}/` that take items. An endpoint is the reader of its bodies
- * and its answers; a row of {@link itemRoutes} gives its address. The request (request.ts) is the
- * same for all of them.
+ * The endpoints below `/api/{project}/` that take items. An endpoint consists of the reader of its
+ * bodies and of its answers; a row of {@link itemRoutes} gives its address. The request
+ * (request.ts) is the same for all of them.
  */
 import type { ExtraType, OtlpType } from '../../lib/item-types.ts';
 import { OTLP_CONTENT_TYPES, type OtlpForm } from '../../lib/otlp.ts';
@@ -19,7 +19,10 @@ export type ItemEndpoint = Endpoint & {
    * Returns the reader of a request's body; undefined: the endpoint does not take its content type.
    */
   readerFor(head: RequestHead, projectId: string): NewItemReader | undefined;
-  /** Most bytes of a body, as sent and inflated, where the settings allow more. */
+  /**
+   * Bound of a body as sent, and of an inflated body, in bytes. Where the settings have a lower
+   * bound, the settings' bound holds.
+   */
   readonly bytesMax?: number;
   /** Whether a body without an encoding may be base64 of a stream in zlib's wrapping. */
   readonly mayBeBase64?: boolean;
@@ -39,7 +42,9 @@ const STORE: ItemEndpoint = {
   answers: ENVELOPE_ANSWERS,
 };
 
-/** Types of browsers' reports. Browsers before 2015 send CSP reports as `application/json`. */
+/**
+ * Content types of browsers' reports. Browsers before 2015 send CSP reports as `application/json`.
+ */
 const REPORT_TYPES: ReadonlySet<string> = new Set([
   'application/csp-report',
   'application/reports+json',
@@ -52,7 +57,10 @@ const REPORT_NAMES = ['sentry_release', 'sentry_environment'];
 /** Bytes of a report's header. A body may have as many reports as an envelope has items. */
 const REPORT_HEADER_BYTES_MAX = Math.floor(ITEM_HEADERS_BYTES_MAX / ITEMS_MAX);
 
-/** Writes the header of each report of a request. What is too long for it is left out. */
+/**
+ * Returns the item header that each report of a request gets. A value that would make the header
+ * too long is left out.
+ */
 function reportHeader(contentType: string, query: string): Uint8Array {
   const parameters = new URLSearchParams(query);
   const header: Record<string, string> = { type: 'raw_security', content_type: contentType };
@@ -94,7 +102,10 @@ export type ItemRoute = {
 
 const OTLP_PATH = 'integration/otlp/v1/';
 
-/** A signal of OTLP. The body's encoding, which the content type names, is that of the answer. */
+/**
+ * Makes the route of one OTLP signal. The answer has the encoding of the body, which the content
+ * type names. An unknown content type is answered in JSON.
+ */
 function otlpRoute(signal: string, type: OtlpType): ItemRoute {
   const path = OTLP_PATH + signal;
   const endpointIn = (form: OtlpForm, isTaken: boolean): ItemEndpoint => ({
@@ -118,7 +129,9 @@ function otlpRoute(signal: string, type: OtlpType): ItemRoute {
 
 const route = (path: string, endpoint: ItemEndpoint): ItemRoute => ({ path, endpointFor: () => endpoint });
 
-/** All addresses for items. That of OTLP metrics is one only where they are stored. */
+/**
+ * All addresses for items. The address of OTLP metrics exists only where OTLP metrics are stored.
+ */
 export const itemRoutes = (storeTypes: readonly ExtraType[]): ItemRoute[] => [
   route('envelope', ENVELOPE),
   route('store', STORE),

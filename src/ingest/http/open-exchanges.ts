@@ -25,7 +25,7 @@ export class OpenExchanges {
   readonly reading: ReadingExchange[] = [];
   /** Number of exchanges between their first byte and their answer. */
   inFlight = 0;
-  /** True once the worker stops. */
+  /** Whether every answer closes its connection: true once the worker stops. */
   allAnswersClose = false;
   /** Number of answers since the last one that closed its connection. */
   #answers = 0;

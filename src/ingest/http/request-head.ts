@@ -94,7 +94,8 @@ export class RequestHead {
   }
 
   /**
-   * Whether the end of the message cannot be trusted or may never come, or the head is too large.
+   * Whether the request is refused for its head: the end of the message cannot be trusted or may
+   * never come, there is more than one Host, or the head is too large.
    */
   get isOdd(): boolean {
     return this.oddLength || this.oddEncoding || this.oddHost || this.oddExpectation || this.tooBig;

@@ -57,7 +57,8 @@ type Handler = (res: uWS.HttpResponse, req: uWS.HttpRequest, parameter?: string)
 
 type Started = { start(head: RequestHead): void };
 /**
- * Makes the request object when a head has arrived. `at`: the endpoint, and the path of its route.
+ * Makes the request object when a head has arrived. `at`: the endpoint, the path of its route, and
+ * the head.
  */
 type Opener<E extends Endpoint> = (
   services: RequestServices,
@@ -195,8 +196,8 @@ export class Server {
   }
 
   /**
-   * Records a request that is refused at its head. Without the registry, only its outcome is
-   * counted.
+   * Records a request that is refused at its head. Without the registry, only its outcome and its
+   * reason are counted.
    */
   #note(
     endpoint: EndpointName,

@@ -20,7 +20,9 @@ export type AdmitCall = {
   quota?: number | undefined;
   /** The month (YYYY-MM) and the count to go on from when Redis has no count for it. */
   start?: { month: string; count: number };
-  /** Unix ms that the script takes for now, in tests; undefined: Redis's own clock. */
+  /**
+   * Present time for the script (Unix ms), in tests; undefined: the script reads Redis's own clock.
+   */
   now?: number | undefined;
 };
 

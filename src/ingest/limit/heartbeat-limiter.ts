@@ -19,22 +19,25 @@ type HeartbeatLimiterOptions = {
   redis: LimitRedis;
   clock: Clock;
   /**
-   * Time that the script takes for now (Unix ms), in tests; without it, the script reads Redis's
-   * own clock.
+   * Returns the present time for the script (Unix ms), in tests. Without this function, the script
+   * reads Redis's own clock.
    */
   scriptNow?: () => number;
 };
 
 /**
- * Number of refusals that are remembered. When there are more, all are forgotten, and their tokens
- * ask Redis.
+ * Number of refusals that are remembered. When there are more, all are forgotten, and further pings
+ * of these heartbeat tokens are decided by Redis.
  */
 const REFUSALS_MAX = 10_000;
 
 export class HeartbeatLimiter {
   readonly #options: HeartbeatLimiterOptions;
   #waiting = new Map<string, Ping[]>();
-  /** Tokens that are refused without asking, each with the end of that time (monotonic ms). */
+  /**
+   * Heartbeat tokens whose pings are refused from memory, each with the end of the refusal
+   * (monotonic ms).
+   */
   readonly #refusedUntil = new Map<string, number>();
 
   constructor(options: HeartbeatLimiterOptions) {

@@ -78,7 +78,7 @@ const MONTH = /^\d{4}-\d{2}$/;
 
 /**
  * Reads a list of field names and values in turn. Only fields that are named by a month are counts
- * of the project; the others hold what came from other cells, and are left out.
+ * of the project. The other fields hold counts from other cells, and are left out.
  */
 function monthsOf(pairs: readonly unknown[]): Map<string, number> {
   const months = new Map<string, number>();
@@ -88,8 +88,8 @@ function monthsOf(pairs: readonly unknown[]): Map<string, number> {
 }
 
 /**
- * Adds what another cell has counted of the project, by month. Telling the same counts again
- * changes nothing.
+ * Adds to the project's counts, by month, what another cell's counts have grown by since the last
+ * call. A repeated call with the same counts changes nothing.
  * @returns the counts of this cell, without those from the other cell
  * @throws when Redis does not answer
  */
@@ -102,7 +102,7 @@ export async function shareUsage(
   return monthsOf(answered(await redis.request('shareUsage', [quotaKey(projectId)], [cell, ...pairs])));
 }
 
-/** Refunds that may wait while Redis is away. They take a few MB. */
+/** Most refunds that wait while Redis is away. They take a few MB. */
 const OWED_MAX = 50_000;
 
 /**

@@ -81,7 +81,7 @@ export function watchSwitches(url: string, login: RedisLogin, onSwitch: () => vo
 
 /**
  * Returns ioredis's options for a sentinel URL. User and password are those of the primary. With
- * TLS they are those of the sentinels, too; without it the sentinels are asked without a password.
+ * TLS they are those of the sentinels, too; without TLS the sentinels are asked without a password.
  */
 export function sentinelOptions(url: string, tls: RedisLogin['tls']): RedisOptions {
   const { sentinels, name, username, password, db } = partsOf(url);

@@ -107,7 +107,7 @@ const AWAY_KEYS_MAX = 10_000;
  * further calls of the key are refused unsent for some 250 ms. The next call after that is sent.
  */
 class KeyBreakers {
-  /** Keys whose calls are refused, each with the time until which they are (monotonic ms). */
+  /** Keys whose calls are refused, each with the end of the refusal (monotonic ms). */
   readonly #awayUntil = new Map<string, number>();
   /**
    * Keys whose connection broke and of which no call has been answered since, each with the times

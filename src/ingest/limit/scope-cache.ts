@@ -43,8 +43,9 @@ import {
  */
 const LEASE_GUARD_MS = 1;
 /**
- * Shortest time in ms for which a refusal is kept. It is neither 250 nor 333, so that workers that
- * take turns do not meet a bucket in the same order.
+ * Shortest time in ms for which a refusal is kept. Redis frees tokens every 250 ms. After 250 or
+ * 333 ms the same worker would be the first to ask for them again and again; after 300 ms workers
+ * take turns.
  */
 const REFUSAL_CACHE_MS_MIN = 300;
 

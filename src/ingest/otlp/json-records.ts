@@ -9,7 +9,9 @@ const OPEN_ARRAY = 0x5b;
 const LETTER_N = 0x6e;
 const BACKSLASH = 0x5c;
 const NOTHING = Buffer.alloc(0);
-/** Longest name that is read: more than one of the lists has when all its letters are escaped. */
+/**
+ * Longest name that is read, in bytes: longer than any list's name with all its letters escaped.
+ */
 const NAME_BYTES_MAX = 128;
 
 /**
@@ -51,7 +53,7 @@ export class JsonRecords implements JsonReceiver {
   }
 
   #verdict(noJson: NoJson | undefined): NoJson | 'no OTLP' | undefined {
-    return this.#isOtlp ? noJson : 'no OTLP'; // the earlier of the two, however the text is cut
+    return this.#isOtlp ? noJson : 'no OTLP'; // the first fault in the text, however it is cut
   }
 
   /** A value at an even depth is the request or an element of a list; at an odd depth, a member. */
@@ -87,7 +89,7 @@ export class JsonRecords implements JsonReceiver {
   }
 }
 
-/** Whether a JSON string is a name. */
+/** Whether a JSON string spells `name`. */
 function isName(json: Buffer, name: string | undefined): boolean {
   if (json.length > NAME_BYTES_MAX) return false;
   if (!json.includes(BACKSLASH)) return json.toString('latin1', 1, json.length - 1) === name;

@@ -1,7 +1,7 @@
 /**
- * Reads an OTLP request, in protobuf or JSON, as one item whose payload is the body as it came. The
- * outer structure is walked while the body streams, which refuses what is no request and counts the
- * records. Records are decoded by the processor.
+ * Reads an OTLP request, in protobuf or JSON, as one item whose payload is the body as it came.
+ * While the body arrives, a walk over its outer structure counts the records and refuses a body
+ * that is no OTLP request. Records are decoded by the processor.
  */
 import { createHash, type Hash } from 'node:crypto';
 import type { OtlpType } from '../../lib/item-types.ts';

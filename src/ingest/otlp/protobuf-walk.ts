@@ -37,7 +37,7 @@ export class ProtobufWalk {
   readonly #ends: number[] = [];
   /** What the number that comes next is: a tag, a value that is ignored, or a length. */
   #next: 'tag' | 'value' | 'length' = 'tag';
-  /** Whether that length is that of a followed field. */
+  /** Whether the field that is being read is a followed one. */
   #isFollowed = false;
   /** The number's bytes that have come, and their value. */
   #numberBytes = 0;

@@ -196,7 +196,7 @@ export class Checkpoints {
 
 /**
  * Returns the counts by project id. A project whose record could not be read for a while may have
- * two states; the larger count is kept.
+ * two ProjectStates; the larger count is kept.
  */
 function countsOf(figures: Figures): MonthCounts {
   const counts: MonthCounts = new Map();

@@ -28,8 +28,8 @@ type Fresh = {
   accepted: number;
   others: Record<string, number> | undefined;
   /**
-   * Name of the count of each refused key, by reason and key. An id is a hash: a flood of refused
-   * requests must not compute one for each request.
+   * Name of the count of each refused key, by reason and key. The names are kept because each holds
+   * the key's id, a hash: a flood of refused requests must not compute a hash for each request.
    */
   keyNames: Map<string, string> | undefined;
   unwritten: number;

@@ -3,7 +3,7 @@
  * inflated at once. Any other compressed body is inflated by an Inflater: a body that is whole
  * waits for its turn (inflation-queue.ts), a large one is inflated while it arrives. An Inflater
  * takes chunks as they come, hands out bounded pieces, and can be stopped after any piece. So a
- * bomb costs no more than the cap.
+ * bomb costs no more than the bound of inflated bytes allows.
  *
  * zlib stops silently at the first byte after a finished stream. Such a byte is invalid here, so
  * the number of bytes that zlib took is compared with the number that it was given.
@@ -28,7 +28,7 @@ const zstd = zlib as unknown as {
 };
 export const HAS_ZSTD = 'createZstdDecompress' in zlib;
 
-/** Encodings by the value of the header. Some older clients say `UTF-8` and mean nothing by it. */
+/** Encodings by the value of the header. Some older clients say `UTF-8` and mean no encoding. */
 const ENCODINGS: ReadonlyMap<string, Encoding> = new Map([
   ['', 'none'],
   ['identity', 'none'],
@@ -54,8 +54,8 @@ const BASE64_BEGIN = 'e'.charCodeAt(0);
 export const isBase64Begin = (body: Uint8Array): boolean => body[0] === BASE64_BEGIN;
 
 /**
- * Decodes base64 that comes in chunks. It does not judge the text: the bytes of a wrong one are no
- * stream of zlib.
+ * Decodes base64 that comes in chunks. It does not check the text: text that is not base64 gives
+ * bytes that zlib refuses.
  */
 export class Base64Decoder {
   /** Characters of a group of four that is not whole. */
@@ -127,13 +127,14 @@ export function claimedBytes(encoding: Compression, body: Uint8Array): number | 
 }
 
 /**
- * Inflated bytes that are expected for each byte of a body that claims no size. When more has come
- * out, another size is expected.
+ * Inflated bytes that are expected for each byte of a body that claims no size. When more comes
+ * out, the body counts as the largest allowed (inflation-queue.ts).
  */
 const USUAL_RATIO = 16;
 const UNKNOWN_BYTES_MIN = 2 * SYNC_INFLATED_BYTES_MAX;
 /**
- * Returns the inflated size of a body in bytes, as far as it is known.
+ * Returns the inflated size to expect of a body, in bytes: its claim, or an estimate when it claims
+ * nothing or too little.
  * @param claimed the body's own claim
  */
 export const expectedBytes = (body: Uint8Array, claimed = 0): number =>

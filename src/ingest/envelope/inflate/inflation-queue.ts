@@ -14,11 +14,11 @@
  * that.
  *
  * A stored bomb costs its sender nothing, and a machine half a second of CPU: in the worker, the
- * broker and the processor. So a body that *swells* is a debt of its project, which time pays off.
- * A project *rests* while its debt is larger than the free amount (SWOLLEN_FREE_MIB), provided that
- * another project has sent something since shortly before the last body of the debt was begun.
- * While a project rests, its new bodies that swell are refused at once, and its waiting ones are
- * not started.
+ * broker and the processor. So each stored body that *swells* adds to a debt of its project, which
+ * shrinks with time. A project *rests* while its debt is larger than the free amount
+ * (SWOLLEN_FREE_MIB), provided that another project has sent something since shortly before the
+ * last body of the debt was begun. While a project rests, its new bodies that swell are refused at
+ * once, and its waiting ones are not started.
  */
 import type { Clock } from '../../../lib/clock.ts';
 import { FairShare, nextInTurn } from '../../../lib/fair-share.ts';
@@ -147,9 +147,9 @@ export class InflationQueue {
     const now = this.#clock.monotonic();
     const before = this.#debts.get(project);
     clearTimeout(before?.timer);
-    // An earlier debt counts with at most FREE_MS: a project that sends alone does not rest, and
-    // must not owe more for that time. It counts with at least 0: the timer that removes a paid
-    // debt may be late.
+    // Of an earlier debt at most FREE_MS are counted: a project that sends alone does not rest, and
+    // must not owe more for the time in which it sent alone. At least 0 is counted: the timer that
+    // removes a paid debt may be late.
     const unpaidMs = before ? Math.max(0, Math.min(FREE_MS, before.paidAt - now)) : 0;
     const ms = unpaidMs + (body.inflated() / MIB) * SWOLLEN_REST_MS_PER_MIB;
     const timer = setTimeout(() => this.#debts.delete(project), ms).unref();

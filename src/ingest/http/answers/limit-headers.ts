@@ -5,7 +5,8 @@ import type { RateDecision } from '../../limit/admission.ts';
 
 /**
  * The header that tells SDKs what to stop sending and for how long. SDKs prefer it to Retry-After.
- * Each limit has the form `seconds:categories:scope`; without categories it covers all of them.
+ * Each limit has the form `seconds:categories:scope`. Without categories it covers all categories.
+ * The scope here is a word of the header, such as `project`, not the scope of the glossary.
  */
 export const RATE_HINT = 'X-Sentry-Rate-Limits';
 
@@ -24,7 +25,7 @@ const LIMITED_NAMES: Readonly<Record<Category, string>> = {
 const categoryHint = (seconds: number, category: Category): string =>
   `${seconds}:${LIMITED_NAMES[category]}:project`;
 
-/** Names of an SDK's categories by item type, as in the convention's public documentation. */
+/** Names of an SDK's categories by item type, as in the public documentation of this header. */
 const HINTED_OF_TYPE: Readonly<Record<string, readonly string[]>> = {
   session: ['session'],
   sessions: ['session'],
@@ -38,7 +39,7 @@ const HINTED_OF_TYPE: Readonly<Record<string, readonly string[]>> = {
   statsd: ['metric_bucket'],
   // JavaScript SDKs of version 10 call this category `metric`.
   trace_metric: ['trace_metric', 'metric'],
-  // The category covers all replays, but a client that sends these sends no others.
+  // The category covers all replays, but a client that sends replay videos sends no other replays.
   replay_video: ['replay'],
   raw_security: ['security'],
 };

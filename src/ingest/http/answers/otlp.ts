@@ -53,8 +53,8 @@ function answersIn(form: OtlpForm): Answers {
   return {
     accepted: () => accepted,
     refusals: Object.fromEntries(refusals) as Answers['refusals'],
-    // OTLP clients repeat 503 and drop what got 500. A repetition has the same id, so it is stored
-    // once.
+    // OTLP clients repeat a request that got 503, and drop one that got 500. The repeated request
+    // has the same event id, so it is stored once.
     failed: (errorId) => ({
       status: '503 Service Unavailable',
       headers: headerLines([['Retry-After', `${FAILED_RETRY_AFTER_SEC}`]]),

@@ -20,7 +20,7 @@ type WorkerFigures = {
   redis: LimitRedis;
   stateLost: number;
   countersRestored: number;
-  /** Undefined until NATS has answered for the first time. */
+  /** Undefined until the worker has loaded the registry. */
   publisher: Publisher | undefined;
 };
 

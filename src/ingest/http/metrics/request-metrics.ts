@@ -15,7 +15,7 @@ export class RequestMetrics {
   };
   /** Answers outside the endpoints, by status code. */
   readonly otherStatuses: Record<string, number> = {};
-  /** Stored items, by type. */
+  /** Items that the broker has acknowledged, by type. */
   readonly items: Record<ItemType, number> = zeroes(ITEM_TYPES);
   /** Items of types that are not stored, in envelopes that were answered 200. */
   readonly skipped: Record<SkippedType, number> = zeroes(SKIPPED_TYPES);
