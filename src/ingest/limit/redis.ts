@@ -15,11 +15,11 @@
  *
  * *Cut*: when the connection breaks, calls wait for a new one, up to `replyMs` from the first cut.
  * Calls that were sent and not answered are lost, and their callers may make new calls. On a single
- * server the waits for a connection and for a reply end together, `replyMs` and CUT_MS_MORE after
- * the oldest unanswered call was sent. So a request that meets both a stall and a cut is decided at
- * most CUT_MS_MORE later than after a stall alone. A server that is read-only counts as cut, too,
- * because another server may be the primary by now. In a cluster each key has a cut of its own, and
- * the caller of a lost call is told some 25 ms later.
+ * server, waiting for a connection and for a reply ends at the latest `replyMs` and CUT_MS_MORE
+ * after the oldest unanswered call was sent. So a request that meets both a stall and a cut is
+ * decided at most CUT_MS_MORE later than after a stall alone. A server that is read-only counts as
+ * cut, too, because another server may be the primary by now. In a cluster each key has a cut of
+ * its own, and the caller of a lost call is told some 25 ms later.
  *
  * *Away*: the breaker opens when a call has no reply after `replyMs` (700 ms; 2 s for management
  * commands), when a connection is not made again in that time, or when an error says that Redis
@@ -53,8 +53,8 @@ const REDIS_PROBE_MS = 250;
  */
 const REDIS_RECONNECT_MS = 25;
 /**
- * Time in ms by which a cut may delay a decision beyond `replyMs`. With the usual 700 ms a request
- * that meets a cut is decided at most 1 s after its call was sent.
+ * Time in ms by which a cut may delay a decision beyond `replyMs`. With the usual 700 ms, a request
+ * on a single server that meets a cut is decided at most 1 s after its first call was sent.
  */
 const CUT_MS_MORE = REDIS_CONNECT_MS_MAX - REDIS_REPLY_MS_MAX;
 
@@ -143,7 +143,7 @@ class KeyBreakers {
 
   /**
    * Notes that the key is away.
-   * @returns whether to log the fault: the last log line is FAULT_LOG_MS old
+   * @returns whether to log the fault, which is true at most once in FAULT_LOG_MS
    */
   open(key: string, now: number): boolean {
     if (this.#awayUntil.size >= AWAY_KEYS_MAX) this.#awayUntil.clear();
