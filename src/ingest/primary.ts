@@ -77,7 +77,7 @@ function examinedOf(config: Config): Omit<Examined, 'connections' | 'log'> {
     redisUrls,
     topology: { replicas, shards, maxBytes: config.streamMaxBytes },
     publicUrl,
-    // In development this machine is where clients are.
+    // In development clients run on this machine, so the default URL is no guess.
     isUrlGuessed: env === 'production' && !isSet('SLUICE_PUBLIC_URL'),
   };
 }

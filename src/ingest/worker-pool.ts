@@ -21,7 +21,10 @@ export type FromWorker =
       readiness: Readiness;
       snapshot: MetricsSnapshot;
       projects?: ProjectRow[];
-      /** CPU, memory and the like; only when the primary asked for them. */
+      /**
+       * Metrics of the worker's process, such as CPU and memory; only when the primary asked for
+       * them.
+       */
       process?: MetricsSnapshot;
     }
   | ({ kind: 'requests' } & RequestLines);

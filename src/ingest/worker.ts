@@ -42,8 +42,8 @@ import { OutcomeLedger } from './usage/outcomes.ts';
 import type { FromWorker, Readiness, ToWorker } from './worker-pool.ts';
 
 /**
- * Time in ms after which a worker that is not ready listens all the same. It then answers 503 with
- * `Retry-After: 1`.
+ * Time in ms after which a worker that is not ready listens all the same. Until it is ready, it
+ * answers 503 with `Retry-After: 1`.
  */
 const UNREADY_MS_MAX = 5_000;
 const BEAT_MS = 500;

@@ -4,9 +4,9 @@
  *
  *     counter   counts                               until          bound                    beyond
  *     held      bytes kept in memory                 freed          HELD_BYTES_MAX           503
- *     spooled   bytes that go to the disk            the end        its part of the setting  503
- *     uploads   uploads with a spool or an inflater  the end        UPLOADS_MAX              503
- *     requests  requests whose body has begun        the end        REQUESTS_IN_FLIGHT_MAX   503
+ *     spooled   bytes that go to the disk            the end        spoolBytesMax            503
+ *     uploads   uploads that are spooled or paced    the end        UPLOADS_MAX              503
+ *     requests  requests that have an upload         the end        REQUESTS_IN_FLIGHT_MAX   503
  *     queued    bytes waiting for inflater or disk   processed      QUEUED_BYTES_MAX         pauses
  *     whole     spooled bytes of whole uploads       the end        WHOLE_UPLOADS_BYTES_MAX  pauses
  *     unpaced   spooled bytes, see below             the end        UNPACED_BYTES_MAX        503

@@ -52,7 +52,10 @@ export type CollectorOptions = {
   holding: Holding;
   /** Called when memory or disk cannot take more, perhaps more than once. */
   onOverload(detail: string): void;
-  /** `true`: too many bytes wait for the disk. `false`: half of them are written. */
+  /**
+   * Called with `true` when too many bytes wait for the disk, and with `false` once at most half of
+   * that bound wait.
+   */
   onBehind(behind: boolean): void;
 };
 
@@ -158,7 +161,7 @@ export class Collector implements ItemReceiver {
     this.#spool.flush(() => done(envelope));
   }
 
-  /** Lets go of all bytes and the spool; idempotent. */
+  /** Drops all bytes and closes the spool; idempotent. */
   close(): void {
     this.#closed = true;
     this.#spool?.close();

@@ -35,7 +35,7 @@ export type EnvelopeHeader = {
    * `name/version`; undefined when either is missing, or when the text exceeds CLIENT_CHARS_MAX.
    */
   sdk?: string;
-  /** Whether the body, now that it is whole, has nothing to store. Then its items are dropped. */
+  /** Whether the whole body turned out to have nothing to store. If so, its items are dropped. */
   hasNothing?: boolean;
 };
 
@@ -83,7 +83,8 @@ function sdkOf(value: unknown): string | undefined {
   const name = own(value, 'name');
   const version = own(value, 'version');
   if (typeof name !== 'string' || typeof version !== 'string' || !name || !version) return undefined;
-  // The name is stored with each item, and an envelope may have a thousand items: hence the bound.
+  // The name is stored with each item, and an envelope may have a thousand items, so the name is
+  // bounded.
   return name.length + version.length < CLIENT_CHARS_MAX ? `${name}/${version}` : undefined;
 }
 
@@ -91,7 +92,7 @@ function sdkOf(value: unknown): string | undefined {
  * Parses the envelope header.
  * @param line the envelope's first line without its newline; JSON takes a `\r` at its end as white
  * space
- * @returns the header, or why the line is none
+ * @returns the header, or why the line is no header
  */
 export function parseEnvelopeHeader(line: Uint8Array): EnvelopeHeader | Malformed {
   const object = parseObject(line);
@@ -114,7 +115,7 @@ export function parseEnvelopeHeader(line: Uint8Array): EnvelopeHeader | Malforme
 /**
  * Parses an item header.
  * @param line an item's header line without its newline
- * @returns the header, or why the line is none
+ * @returns the header, or why the line is no header
  */
 export function parseItemHeader(line: Uint8Array): ItemHeader | Malformed {
   const object = parseObject(line);

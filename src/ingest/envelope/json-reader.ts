@@ -1,7 +1,7 @@
 /**
  * Reads a body that is JSON and no envelope: one event, or one report of a browser, or a list of
  * reports. Each becomes an item. Payloads are passed on as they came while a walk checks them, so a
- * large body is held as a large envelope is.
+ * large body is held like a large envelope.
  */
 import type { ItemType } from '../../lib/item-types.ts';
 import { ITEMS_MAX } from '../../limits.ts';
@@ -29,14 +29,17 @@ const BACKSLASH = 0x5c;
 const NOTHING = Buffer.alloc(0);
 
 /**
- * Bytes of a name or value that are kept to be read: more than an id has whose characters are all
- * escaped.
+ * Most bytes of a name or value that are kept to be read: more than an id takes whose characters
+ * are all escaped.
  */
 const READ_BYTES_MAX = 256;
 const ID_NAME = 'event_id';
 const ID_NAME_JSON = Buffer.from(JSON.stringify(ID_NAME));
 
-/** Whether a JSON string is the name of the id. Most names are told apart by their length. */
+/**
+ * Whether a JSON string is the name of the id. Most other names are recognised by their length
+ * alone.
+ */
 function isIdName(json: Buffer): boolean {
   if (json.length === ID_NAME_JSON.length && json.equals(ID_NAME_JSON)) return true;
   return json.includes(BACKSLASH) && JSON.parse(json.toString('utf8')) === ID_NAME;

@@ -25,7 +25,7 @@ export interface JsonReceiver {
   valueBegin(depth: number, at: number): void;
   /** @param at behind the value's last byte; 0 when that byte was the last of the chunk before */
   valueEnd(depth: number, at: number): void;
-  /** A name begins, with its quote. */
+  /** Called when a name begins; `at` is the place of its opening quote. */
   nameBegin(at: number, depth: number): void;
   /** @param at behind the name's closing quote */
   nameEnd(at: number, depth: number): void;
@@ -34,7 +34,7 @@ export interface JsonReceiver {
 export type NoJson = 'no JSON' | 'too deep';
 
 export type WalkOptions = {
-  /** Deepest values that the receiver is told of. */
+  /** Depth down to which the receiver is told of values and names. */
   toldDepth?: number;
   /** Whether text that is no UTF-8 is no JSON. */
   checksUtf8?: boolean;
@@ -83,7 +83,7 @@ PLAIN[QUOTE] = 0;
 PLAIN[BACKSLASH] = 0;
 /** Difference in ASCII between a bracket and the one that closes it. */
 const TO_CLOSING = 2;
-/** 1 for the bytes that end a run of bytes without a meaning in a value that is skimmed. */
+/** 1 for the bytes that have a meaning in a skimmed value (quotes and brackets), else 0. */
 const SKIMMED = new Uint8Array(256);
 for (const byte of Buffer.from('"[]{}')) SKIMMED[byte] = 1;
 const SIMPLE_ESCAPES: ReadonlySet<number> = new Set(Buffer.from('"\\/bfnrt'));
@@ -125,7 +125,7 @@ function nextPart(part: NumberPart, byte: number): NumberPart | undefined {
 }
 
 const NOTHING = Buffer.alloc(0);
-/** In place of a position: the text is no JSON. */
+/** Returned in place of a position when the text is no JSON. */
 const INVALID = -1;
 
 export class JsonWalk {
@@ -147,7 +147,7 @@ export class JsonWalk {
   /** In `escape`: hex digits that must still come; -1 right behind the backslash. */
   #hexLeft = 0;
   #numberPart: NumberPart = 'minus';
-  /** In `word`: the word, and the bytes of it that have come. */
+  /** In `word`: the word, and the number of its bytes that have come. */
   #word: Uint8Array = NOTHING;
   #wordLength = 0;
 
@@ -157,7 +157,7 @@ export class JsonWalk {
     this.#checksUtf8 = checksUtf8;
   }
 
-  /** Has the value skimmed that begins. The receiver calls it in `valueBegin`. */
+  /** Makes the walk skim the value that begins. The receiver calls this method in `valueBegin`. */
   skim(): void {
     this.#skimDepth = this.#depth;
   }
@@ -212,7 +212,10 @@ export class JsonWalk {
 
   // ---- between values ----
 
-  /** Reads a token with the blanks before it. Of a long token it reads what the chunk has. */
+  /**
+   * Reads a token with the blanks before it. Of a token that the chunk border cuts, it reads the
+   * part in this chunk.
+   */
   #readToken(from: number): number {
     const chunk = this.#chunk;
     let at = from;
@@ -327,7 +330,7 @@ export class JsonWalk {
   #readString(from: number): number {
     const chunk = this.#chunk;
     let at = from;
-    // Four bytes at a time: this halves the time for long texts.
+    // Four bytes are checked at a time, which halves the time for long texts.
     for (const last = chunk.length - 4; at <= last; at += 4) {
       const isPlain = PLAIN[chunk[at]!]! & PLAIN[chunk[at + 1]!]!;
       if ((isPlain & PLAIN[chunk[at + 2]!]! & PLAIN[chunk[at + 3]!]!) === 0) break;

@@ -9,10 +9,10 @@
  *     item     = item-header [ "\n" payload ]       item header: a JSON object with a string `type`
  *     payload  = exactly `length` bytes, or, without a `length`, all bytes up to the next newline
  *
- * Items are separated by one "\n". One more may end the body, and nothing follows it: an empty
- * line in place of an item header is malformed. "\r" is no newline: it belongs to the line or
- * payload that it ends. The parser never looks into payloads: it finds newlines by memchr
- * (Buffer.indexOf), and passes on a payload with a length without reading it.
+ * Items are separated by one "\n". After the last item one "\n" may end the body. An empty line in
+ * place of an item header is malformed. "\r" is no newline: it belongs to the line or payload that
+ * it ends. The parser never looks into payloads: it finds newlines by memchr (Buffer.indexOf), and
+ * passes on a payload with a length without reading it.
  *
  *     envelope-header → item-header → sized-payload → payload-end → item-header …
  *                                   ↘ line-payload ───────────────↗

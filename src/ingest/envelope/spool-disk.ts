@@ -30,7 +30,7 @@ const NAME = /^sluice-spool-\d+-[0-9a-f]{16}$/;
 
 /** Makes one call to the file system, and calls `returned` when that call has returned. */
 type Call = (returned: () => void) => void;
-/** A callback as Node has it: `value` means nothing when there is an error. */
+/** A callback as Node's functions take it: `value` means nothing when there is an error. */
 export type Done<T> = (error: NodeJS.ErrnoException | null, value: T) => void;
 
 export class SpoolDisk {

@@ -4,11 +4,11 @@
  * accepted.
  *
  * Bytes are copied into blocks, and full blocks wait for the disk. One write is in flight at a
- * time. It takes all blocks that wait, so that a client that sends single bytes does not cost a
- * write for each. The waiting blocks are the memory of the upload. `onBehind(true)` asks for a
- * pause when they reach SPOOL_QUEUE_BYTES_MAX (SPOOL_QUEUE_BYTES_TIGHT while the worker holds
- * much), and `onBehind(false)` tells that half of them are written. The price is one more copy,
- * about 0.1 ms per MiB.
+ * time. A write takes all blocks that wait, so that a client that sends single bytes does not cost
+ * a write for each byte. The waiting blocks are the memory of the upload. `onBehind(true)` asks for
+ * a pause when they reach SPOOL_QUEUE_BYTES_MAX (SPOOL_QUEUE_BYTES_TIGHT while the worker holds
+ * much), and `onBehind(false)` tells that at most half of this bound still waits. The price is one
+ * more copy, about 0.1 ms per MiB.
  *
  * A descriptor must not be closed while a call uses it, because its number could then belong to
  * another file. So `close` waits for the calls.
@@ -174,7 +174,7 @@ export class Spool {
   // ---- filling ----
 
   /**
-   * Copies the first of `bytes` into the block being filled.
+   * Copies as many of `bytes` as fit into the block being filled.
    * @returns how many bytes were copied
    */
   #fill(bytes: Uint8Array): number {

@@ -1,6 +1,7 @@
 /**
  * The body of one request on its way to a HeldEnvelope. Bytes are fed in, and one verdict comes
- * out: an envelope or a failure. Caps, decompression, parser and collector are inside.
+ * out: an envelope or a failure. The upload bounds the body's size, inflates and parses the body,
+ * and collects its items.
  *
  *     arriving ── end ──→ whole ──→ settled ──→ disposed
  *         └──────── a failure ─────────↗
@@ -30,9 +31,9 @@
  *    inflater or its spool may pause its socket.
  *
  * A project becomes *distrusted* by any of these bodies: one of up to 64 KiB that was too much for
- * the event loop, by its claim or in fact; one that became more in the queue than was expected; one
- * that was corrupt and claimed nothing. The project's next 100 bodies that claim nothing take the
- * fourth way.
+ * the event loop, by its claim or in fact; one that inflated in the queue to more than was
+ * expected; one that was corrupt and claimed nothing. The project's next 100 bodies that claim
+ * nothing take the fourth way.
  *
  * Whatever the way, the rest of a refused body is read and dropped, up to 200 MiB.
  */
@@ -103,8 +104,8 @@ export type UploadOptions = {
 
 /**
  * Number of bodies without a claimed size that are inflated by zlib's threads, not in the event
- * loop, after their project became distrusted. 40 bytes of brotli may take 30 ms, whatever the
- * bound.
+ * loop, after their project became distrusted. In the event loop, 40 bytes of brotli may take 30
+ * ms, whatever the bound of the output.
  */
 const DISTRUSTED_BODIES = 100;
 /** Number of such bodies that are still to come from each distrusted project. */

@@ -11,7 +11,8 @@
 import { assert } from '../../lib/assert.ts';
 
 /**
- * The state once a needle was found. It is never left again, so it is looked at once, at the end.
+ * The state after a needle was found. The scan never leaves this state, so it checks for the state
+ * only once, at the end.
  */
 const FOUND = 0;
 const STATES_MAX = 2 ** 16;
@@ -32,8 +33,8 @@ function plant(root: Node, needle: string): void {
 }
 
 /**
- * Returns all nodes, nearest to the root first, and gives each the node of its longest proper
- * suffix. A node whose suffix is the end of a needle counts as found, too.
+ * Returns all nodes, nearest to the root first, and gives each its failure link: the node of its
+ * longest proper suffix. A node whose suffix is the end of a needle counts as found, too.
  */
 function linked(root: Node): Node[] {
   const nodes = [root];
@@ -49,7 +50,7 @@ function linked(root: Node): Node[] {
   return nodes;
 }
 
-/** Returns the state that follows each state after each byte: 256 entries a state. */
+/** Returns the table of next states: 256 entries for each state, one for each byte. */
 function tableOf(nodes: readonly Node[]): Uint16Array {
   const next = new Uint16Array((nodes.length + 1) << 8);
   for (const { state, fail, children } of nodes) {

@@ -8,7 +8,7 @@ import type { FilterName } from '../../lib/filter-names.ts';
 
 export type JsonObject = { readonly [name: string]: unknown };
 
-/** Headers of the request that filters look at; '' when one is absent. */
+/** Headers of the request that filters look at. An absent header is ''. */
 export type RequestFacts = {
   readonly origin: string;
   readonly referer: string;
@@ -21,7 +21,8 @@ export type InboundFilter = FilterName | 'origin';
 export type JudgedType = 'event' | 'transaction';
 
 /**
- * A filter with one judge, or several. A judge returns whether the filter removes what it is shown.
+ * A filter with one judge, or several. A judge returns whether the filter removes the envelope or
+ * the item that is judged.
  */
 export type Filter = {
   readonly name: InboundFilter;

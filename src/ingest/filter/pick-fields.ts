@@ -78,7 +78,7 @@ function escapedAt(bytes: Buffer, at: number): number {
 
 /**
  * Whether the bytes from `from` to `to` spell the name, perhaps by escapes. A payload may have a
- * name every few bytes, so this allocates nothing and never throws.
+ * name every few bytes, so this function allocates nothing and never throws.
  */
 function spells(bytes: Buffer, from: number, to: number, name: string): boolean {
   let at = from;
@@ -155,7 +155,7 @@ export class FieldPicker {
 
   /**
    * Reads inside a string.
-   * @returns where to go on
+   * @returns the place in the chunk at which reading goes on
    */
   #readString(start: number): number {
     const chunk = this.#chunk;
@@ -315,7 +315,7 @@ export class SpoolReader {
   #last: Promise<unknown> = Promise.resolve();
 
   /**
-   * Picks the fields of one payload, after those of the payloads before.
+   * Picks the fields of one payload, once the payloads of earlier calls are done.
    * @returns as {@link pickFields}
    */
   read(payload: ByteSource): Promise<Uint8Array> {

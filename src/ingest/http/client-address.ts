@@ -12,7 +12,7 @@ const MAPPED_IPV4 = /^::ffff:(\d+\.\d+\.\d+\.\d+)$/;
  */
 const HOPS_MAX = 32;
 
-/** The usual form of an address; undefined when the text is no address. */
+/** Returns the usual form of an address; undefined when the text is no address. */
 function canonical(address: string): string | undefined {
   if (isIP(address) === 0 || address.includes('%')) return undefined;
   const text = new SocketAddress({ address, family: familyOf(address) }).address;

@@ -110,7 +110,8 @@ const CLIENT_BEGIN = /(?:^|[\s,])sentry_client\s*=\s*/i;
 /** Matches the client's name, up to the next pair, since the name may contain commas. */
 const CLIENT_VALUE = /^"?(.*?)"?(?=\s*,[\s,]*[\w-]+\s*=|[\s,]*$)/;
 /**
- * Characters of a header that are searched for a name: more than a name with quotes and blanks has.
+ * Most characters of a header that are searched for the client's name: more than a name with quotes
+ * and blanks has.
  */
 const CLIENT_VALUE_CHARS_MAX = 2 * CLIENT_CHARS_MAX;
 
@@ -146,9 +147,9 @@ export class ClientKey {
   }
 
   /**
-   * The name that the client gives itself, `name/version`. It is taken from beside the key, else
-   * from the first word of the User-Agent. Undefined when neither is a name, or the name is too
-   * long.
+   * The name that the client gives itself, `name/version`. It is the `sentry_client` in the header
+   * with the key or in the query, else the first word of the User-Agent. Undefined when neither is
+   * a name, or the name is too long.
    */
   get client(): string | undefined {
     const beside = headerClient(this.#keyHeader) || queryValue(this.#query, CLIENT);

@@ -72,7 +72,10 @@ export type ExchangeHead = {
   readonly closeMode: CloseMode;
   /** Whether the Content-Length is 0. */
   readonly isEmpty: boolean;
-  /** X-Request-Id of the client or a proxy; '' when there is none, or none that may be repeated. */
+  /**
+   * X-Request-Id of the client or a proxy; '' when there is none, or when it must not be repeated
+   * in the answer.
+   */
   readonly requestId: string;
 };
 const NOTHING = new ArrayBuffer(0);
@@ -145,7 +148,7 @@ export class Exchange {
   #pieces = 0;
   /**
    * `bytesRead` at each sweep after the grace, the newest last. The minimum rate is checked with
-   * it.
+   * these samples.
    */
   #pace: number[] | undefined;
 

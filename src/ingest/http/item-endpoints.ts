@@ -34,7 +34,7 @@ export const ENVELOPE: ItemEndpoint = {
   answers: ENVELOPE_ANSWERS,
 };
 
-/** Events of clients before 2020, which know no envelopes, and of scripts. */
+/** Endpoint for events without an envelope, from clients before 2020 and from scripts. */
 const STORE: ItemEndpoint = {
   name: 'ingest',
   readerFor: () => newEventReader,
@@ -52,9 +52,12 @@ const REPORT_TYPES: ReadonlySet<string> = new Set([
   'application/json',
 ]);
 
-/** Names in the query that an operator writes into the address of the reports. */
+/** Query parameters that an operator may write into the address to which browsers send reports. */
 const REPORT_NAMES = ['sentry_release', 'sentry_environment'];
-/** Bytes of a report's header. A body may have as many reports as an envelope has items. */
+/**
+ * Most bytes of a report's item header, so that the headers of ITEMS_MAX reports together stay
+ * within ITEM_HEADERS_BYTES_MAX.
+ */
 const REPORT_HEADER_BYTES_MAX = Math.floor(ITEM_HEADERS_BYTES_MAX / ITEMS_MAX);
 
 /**
@@ -80,7 +83,9 @@ function reportHeader(contentType: string, query: string): Uint8Array {
 const contentTypeOf = (head: RequestHead): string =>
   (head.getHeader('content-type').split(';', 1)[0] as string).trim().toLowerCase();
 
-/** Reports that browsers send by themselves: of CSP, Expect-CT and the Reporting API. */
+/**
+ * Endpoint for reports that browsers send by themselves: of CSP, Expect-CT and the Reporting API.
+ */
 const SECURITY: ItemEndpoint = {
   name: 'ingest',
   readerFor: (head) => {

@@ -2,8 +2,8 @@ import type { Clock } from '../../lib/clock.ts';
 import { ANSWERS_PER_CLOSE, REQUESTS_IN_FLIGHT_MAX } from '../../limits.ts';
 
 /**
- * How often {@link OpenExchanges.sweep} is called. Each call takes one sample of an exchange's
- * pace.
+ * Time in ms between two calls of {@link OpenExchanges.sweep}. Each call takes one sample of an
+ * exchange's pace.
  */
 export const SWEEP_MS = 1_000;
 
@@ -27,7 +27,7 @@ export class OpenExchanges {
   inFlight = 0;
   /** Whether every answer closes its connection: true once the worker stops. */
   allAnswersClose = false;
-  /** Number of answers since the last one that closed its connection. */
+  /** Number of answers since {@link OpenExchanges.nextAnswerCloses} last returned true. */
   #answers = 0;
   readonly #clock: Pick<Clock, 'monotonic'>;
   readonly #afterPoll: (run: () => void) => unknown;

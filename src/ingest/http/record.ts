@@ -22,7 +22,7 @@ export type FinishedRequest = {
   refused?: RefusedKey | undefined;
 };
 
-/** A request of a project of which nothing was stored, as `sluice tail --refused` shows it. */
+/** A request of a project that was not accepted, as `sluice tail --refused` shows it. */
 export type Refusal = {
   at: string;
   project_id: string;
@@ -51,7 +51,7 @@ type RecordParts = {
 };
 
 /**
- * Refusals that one worker shows in a second. The bound keeps a flood of refused requests from
+ * Most refusals that one worker shows in a second. The bound keeps a flood of refused requests from
  * becoming a flood of messages.
  */
 const REFUSALS_PER_SEC = 200;

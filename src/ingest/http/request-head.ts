@@ -17,8 +17,8 @@ export interface RawHead {
 }
 
 /**
- * Name of an SDK that reuses connections which the server has closed as idle. So answers to it say
- * `Connection: close`.
+ * Name of an SDK that reuses connections which the server has closed as idle. So answers to this
+ * SDK say `Connection: close`.
  */
 const REUSES_CLOSED = 'sentry.rust';
 const CLOSE_OPTION = /(?:^|,)\s*close\s*(?:,|$)/i;
@@ -73,7 +73,7 @@ export class RequestHead {
   #connections = 0;
   #hosts = 0;
 
-  /** @param parameter of the path, where sluice itself matched the path to a route */
+  /** @param parameter the parameter in the path, when sluice itself matched the path to a route */
   constructor(raw: RawHead, parameter?: string) {
     this.#raw = raw;
     this.#parameter = parameter;

@@ -55,7 +55,7 @@ function filtersOf(project: ProjectState): CompiledFilters {
 const NO_ITEMS: HeldItem[] = [];
 const OTHER_TYPE = 'the content type is not taken here';
 
-/** The items that the filters keep, or the filter that removed the last of them. */
+/** The items that the filters keep; or, when they keep none, the filter to name in the answer. */
 type FilterResult = HeldItem[] | InboundFilter;
 type RefusedRate = Extract<RateDecision, { kind: 'refused' }>;
 
@@ -230,7 +230,7 @@ export class IngestRequest extends EndpointRequest {
     const read = (item: HeldItem): Promise<Uint8Array> =>
       this.services.pickSpooled(spool.only(items, [item]));
     return filterSpooled(filters, headers, { items, read }).catch((error) => {
-      // When the request has ended, its spool is closed.
+      // A request that has ended has closed its spool, so reading may fail.
       if (this.finished) return NO_ITEMS;
       throw error;
     });
@@ -390,8 +390,8 @@ export class IngestRequest extends EndpointRequest {
   }
 
   /**
-   * The changes to the payloads, by the project's settings at the time of acceptance; undefined:
-   * none.
+   * Returns the changes that the processor shall make to the payloads, by the project's settings at
+   * this moment; undefined: none.
    */
   #privacyOf({ scrub, names, fillIp }: ProjectPrivacy, items: readonly HeldItem[]): Privacy | undefined {
     const clientAddress = fillIp ? this.#clientAddress : undefined;

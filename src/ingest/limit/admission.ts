@@ -267,8 +267,8 @@ export class Admission {
   }
 
   /**
-   * Tries to serve a waiter without a call, and returns whether it was served. The reply before may
-   * have brought tokens or a refusal, or the limit may be gone.
+   * Tries to serve a waiter without a call, and returns whether it was served. The reply to the
+   * call before may have brought tokens or a refusal, or the limit may be gone.
    */
   #servesFromMemory(scope: RateScope, waiter: Waiter, now: number): boolean {
     if (!waiter.needsToken) return false;

@@ -63,9 +63,9 @@ export function admitArgs({ wishes, limit, ask, further, quota, start, now }: Ad
 }
 
 /**
- * Result for the month. `counted`: the first `counted` of the requests that wait hold the positions
- * from `before + 1` on. `missing`: Redis has no count for the month. `failed`: the script could not
- * count.
+ * Result for the month. `counted`: of the requests that the call was to count, the first `counted`
+ * hold the positions from `before + 1` on. `missing`: Redis has no count for the month. `failed`:
+ * the script could not count.
  */
 export type MonthReply =
   | { kind: 'counted'; month: string; before: number; counted: number }

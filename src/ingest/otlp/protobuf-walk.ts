@@ -6,8 +6,8 @@
  *     request = *( 1: resource )     resource = *( 2: scope )     scope = *( 2: record )
  *
  * Each of the three is a message with its length in front. A record is skipped by its length, as
- * are all other fields. So the walk reads a few bytes for each message, and keeps the end of two
- * messages and at most ten bytes of a number.
+ * are all other fields. So the walk reads a few bytes for each message, and remembers only where
+ * two messages end and the value of a number of at most ten bytes.
  */
 
 /** Numbers of the fields that are followed: in the request, in a resource, in a scope. */

@@ -20,7 +20,10 @@ export type ZlibStream = (BrotliDecompress | Gunzip) & Zlib;
 type ZstdOptions = Pick<ZlibOptions, 'chunkSize' | 'info' | 'maxOutputLength'> & {
   params: Record<number, number>;
 };
-/** The module zlib with zstd, which it has from Node 22.15 on. Its types are those of Node 20. */
+/**
+ * The module zlib, typed with its functions for zstd. Node has them from 22.15 on, but the types
+ * here are those of Node 20.
+ */
 const zstd = zlib as unknown as {
   createZstdDecompress(options: ZstdOptions): ZlibStream;
   zstdDecompressSync(body: Uint8Array, options: ZstdOptions): unknown;
@@ -58,7 +61,7 @@ export const isBase64Begin = (body: Uint8Array): boolean => body[0] === BASE64_B
  * bytes that zlib refuses.
  */
 export class Base64Decoder {
-  /** Characters of a group of four that is not whole. */
+  /** Characters at the end of the last chunk that do not make a whole group of four. */
   #group = '';
 
   decode(chunk: Uint8Array): Buffer {
@@ -83,8 +86,8 @@ const BROTLI_OPTIONS = { params: { [zlib.constants.BROTLI_DECODER_PARAM_LARGE_WI
 const ZSTD_OPTIONS = { params: { [zstd.constants.ZSTD_d_windowLogMax]: Math.log2(ZSTD_WINDOW_BYTES_MAX) } };
 /**
  * Size of zlib's output buffers. Each buffer is garbage once it is copied, and 400 engines may be
- * under way. The size is below 32 KiB, because V8 (Node 20) takes larger buffers for a reason to
- * collect the whole heap.
+ * under way. The size is below 32 KiB, because larger buffers make V8 (Node 20) collect the whole
+ * heap.
  */
 const STREAM_CHUNK_BYTES = 24 * 1024;
 
@@ -144,9 +147,8 @@ export const expectedBytes = (body: Uint8Array, claimed = 0): number =>
 
 /**
  * Inflates a whole body at once.
- * @returns `stream` as the reason when an Inflater has to do it: because more than
- * SYNC_INFLATED_BYTES_MAX or than the body claims would come out, or because there are several zstd
- * frames
+ * @returns the reason `stream` when an Inflater must inflate the body: more than
+ * SYNC_INFLATED_BYTES_MAX or than the body claims would come out, or there are several zstd frames
  */
 export function inflateSync(encoding: Compression, body: Uint8Array): Inflated {
   // A body that inflates to more than it claims is stopped at the size of its claim.
@@ -158,7 +160,8 @@ export function inflateSync(encoding: Compression, body: Uint8Array): Inflated {
     if (!frames.isComplete) return { ok: false, reason: 'corrupt' };
   }
   try {
-    // One byte more than needed: zlib asks for another buffer when one is full.
+    // The buffer is one byte larger than needed, because zlib asks for another buffer when one is
+    // full.
     const chunkSize = Math.min(Math.max(bytesMax + 1, Z_MIN_CHUNK), Z_DEFAULT_CHUNK);
     const maxOutputLength = Math.max(1, bytesMax);
     const { buffer, engine } = inflateWithInfo(encoding, body, { maxOutputLength, chunkSize });

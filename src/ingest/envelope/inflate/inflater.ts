@@ -27,7 +27,8 @@ export type InflaterOptions = {
 /** Approximate memory of an engine: its window, its tables and one piece of output. */
 const ENGINE_BYTES = 128 * 1024;
 /**
- * Bounds of window bytes beyond ENGINE_BYTES. A window grows with the engine's output up to here.
+ * Most bytes of a window beyond ENGINE_BYTES, by encoding. A window grows with the engine's output
+ * up to this bound.
  */
 const WINDOW_BYTES_MAX = { gzip: 0, deflate: 0, br: 16 * 1024 * 1024, zstd: ZSTD_WINDOW_BYTES_MAX } as const;
 const NOTHING = Buffer.alloc(0);
@@ -37,9 +38,9 @@ let garbageBytes = 0;
 /**
  * Counts the garbage of the inflaters, and asks V8 for a young collection when there is much. zlib
  * makes a new buffer for each piece of output. The buffer is garbage once it was copied, and V8
- * frees it when it collects the young space. Node 20 does so often enough. Node 24 first marks the
- * worker's whole heap, which takes 10 to 20 ms, once for each bomb; a young collection takes 1 or 2
- * ms.
+ * frees it when it collects the young space. Node 20 does so often enough. Node 24, unless asked,
+ * first marks the worker's whole heap, once for each bomb. This takes 10 to 20 ms, a young
+ * collection 1 or 2 ms (measured).
  */
 function noteGarbage(bytes: number): void {
   garbageBytes += bytes;

@@ -6,8 +6,8 @@
  * If all these bodies were inflated as they come, all would be late. So only a few are in work at a
  * time, from their first byte to the stored envelope. The next is the oldest body of the project
  * that has the fewest bytes in work. The others wait, compressed, for at most a second. The bytes
- * that all these bodies inflate to are one of the fair shares: bodies beyond it are refused at once
- * and cost next to nothing.
+ * that all these bodies inflate to are shared fairly between projects (lib/fair-share.ts): a body
+ * beyond the share is refused at once and costs next to nothing.
  *
  * A body claims its inflated size itself, or an ordinary ratio is assumed. A body that turns out to
  * be larger counts as the largest allowed from then on, and is refused when there is no room for
@@ -33,7 +33,7 @@ import {
 } from '../../../limits.ts';
 
 const MIB = 1024 * 1024;
-/** Time in ms after its last request for which a project counts as sending. */
+/** Time in ms for which a project counts as sending after its last request. */
 const OTHERS_SEND_MS = 2_000;
 const FREE_MS = SWOLLEN_FREE_MIB * SWOLLEN_REST_MS_PER_MIB;
 
@@ -79,7 +79,7 @@ export class InflationQueue {
 
   /**
    * Notes that a request of the project has come.
-   * @param at monotonic ms, by the same clock
+   * @param at monotonic ms, by the clock of this queue
    */
   note(project: Slotted, at: number): void {
     if (project !== this.#lastUse) this.#otherAt = this.#lastAt;
@@ -87,7 +87,7 @@ export class InflationQueue {
     this.#lastAt = at;
   }
 
-  /** Adds a body. It may call the body's `start` or `refuse` at once. */
+  /** Adds a body. This call may itself call the body's `start` or `refuse`. */
   add(body: QueuedBody): void {
     const { project, bytes } = body;
     const isFull = this.share.total + bytes > INFLATING_BYTES_MAX || !this.share.allows(project);
@@ -101,7 +101,9 @@ export class InflationQueue {
     this.#startNext();
   }
 
-  /** False when the project holds more than its share. A body that it adds would be refused. */
+  /**
+   * Whether the project holds at most its share. If not, a body of the project would be refused.
+   */
   allows(project: Slotted): boolean {
     return this.share.allows(project);
   }

@@ -19,7 +19,9 @@ const EXPOSED = [
   REQUEST_ID,
 ];
 
-/** Headers that are allowed in answer to a preflight that names no headers. */
+/**
+ * Headers that are allowed in answer to a preflight that names none, too many or a malformed one.
+ */
 const ALLOWED = [
   'content-type',
   'content-encoding',
@@ -61,8 +63,8 @@ const ASKED_NAMES_MAX = 100;
 const TOKEN = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
 
 /**
- * The headers that a preflight is allowed: all that it names, since libraries instrument pages and
- * add headers to every request.
+ * Returns the headers that a preflight is allowed: all headers that it names, since libraries that
+ * instrument pages add headers to every request.
  * @param asked Access-Control-Request-Headers, '' when absent
  */
 function allowedOf(asked: string): readonly string[] {

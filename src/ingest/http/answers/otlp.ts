@@ -1,7 +1,7 @@
 /**
- * Answers to OTLP requests, in the encoding of the request. A success is an empty response message,
- * a refusal a google.rpc.Status with the text that the envelope's answer has. Headers are those of
- * envelopes.
+ * Answers to OTLP requests, in the encoding of the request. A success is an empty response message.
+ * A refusal is a google.rpc.Status with the error text that an envelope would get. Headers are
+ * those of answers to envelopes.
  */
 import type { OtlpForm } from '../../../lib/otlp.ts';
 import { type Answer, type Answers, ENVELOPE_ANSWERS, headerLines, type Refusal } from './outcome.ts';
@@ -30,11 +30,16 @@ const CODES: Readonly<Record<Refusal, number>> = {
 const FAILED_RETRY_AFTER_SEC = 5;
 
 const ASCII_MAX = 0x7f;
-/** Tags of a Status' fields: 1, a varint, and 2, a text. */
+/**
+ * Tags of the fields of a Status: field 1, the code (a varint), and field 2, the message (a text).
+ */
 const CODE_TAG = 0x08;
 const MESSAGE_TAG = 0x12;
 
-/** A Status. Code and length are below 128, so each is one byte, and the bytes are ASCII text. */
+/**
+ * Encodes a Status. Code and length are below 128, so each is one byte, and the bytes are ASCII
+ * text.
+ */
 function protobufStatus(code: number, message: string): string {
   if (message.length > ASCII_MAX) throw new RangeError('the message of a Status is too long');
   return `${String.fromCharCode(CODE_TAG, code, MESSAGE_TAG, message.length)}${message}`;

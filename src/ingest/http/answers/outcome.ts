@@ -52,12 +52,11 @@ export type Answer = {
 
 export const JSON_TYPE: Header = ['Content-Type', 'application/json'];
 
-/**
- * Header that tells why a body, an expectation or a path is refused. SDKs write it to their debug
- * log.
- */
+/** Header that tells why a head, a body or a path is refused. SDKs write it to their debug log. */
 export const REASON = 'X-Sentry-Error';
-/** Header that tells why a 200 stored nothing, when no filter is the reason. */
+/**
+ * Header that tells why nothing of a request that got 200 is stored, when no filter is the reason.
+ */
 export const EMPTY = 'X-Service-Empty';
 
 const refusal = (status: string, error: string, ...headers: Header[]): Answer => ({

@@ -10,9 +10,9 @@ import type { Outcome } from '../answers/outcome.ts';
 type ProjectFigures = {
   requests: number;
   accepted: number;
-  /** Requests whose items an inbound filter removed. */
+  /** Requests whose items inbound filters removed, all of them. */
   filtered: number;
-  /** Requests over the per-minute limit or the quota. */
+  /** Requests refused for the per-minute limit or the quota, or because the limiter was away. */
   limited: number;
   month: string;
   position: number;

@@ -23,7 +23,10 @@ export class RequestMetrics {
   readonly rateLimited: Record<ItemType, number> = zeroes(ITEM_TYPES);
   /** Bodies and heads that were answered 400, 413, 415 or 417, by the reason in the answer. */
   readonly refusedBodies: Record<string, number> = {};
-  /** Requests of projects by `outcome reason`. */
+  /**
+   * Requests of known projects whose outcome has a reason, by outcome and reason with a space
+   * between.
+   */
   readonly reasons: Record<string, number> = {};
   /** Body bytes, as transmitted, that finished requests had received before their outcome. */
   bytes = 0;
