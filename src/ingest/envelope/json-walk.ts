@@ -36,7 +36,7 @@ export type NoJson = 'no JSON' | 'too deep';
 export type WalkOptions = {
   /** Depth down to which the receiver is told of values and names. */
   toldDepth?: number;
-  /** Whether text that is no UTF-8 is no JSON. */
+  /** Whether text that is not valid UTF-8 is refused as no JSON. */
   checksUtf8?: boolean;
 };
 

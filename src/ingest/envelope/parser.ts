@@ -58,8 +58,8 @@ export interface ItemReader {
    */
   feed(chunk: Uint8Array): Malformed | undefined;
   /**
-   * Ends the body; its last byte has been fed. It must give the receiver no payload: a body that
-   * needs the disk asks for leave after a call of `feed`, never after this one.
+   * Ends the body; its last byte has been fed. This method must give the receiver no payload: a
+   * body that needs the disk asks for leave after a call of `feed`, never after `end`.
    * @returns why the body is malformed
    */
   end(): Malformed | undefined;

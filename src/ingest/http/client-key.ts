@@ -132,7 +132,8 @@ export class ClientKey {
   readonly key: string;
   readonly #query: string;
   /**
-   * The header that was read last. That is the header with the key, unless the key is in the query.
+   * The header that was read last. It has the key, unless the query has the key or the request has
+   * none.
    */
   #keyHeader = '';
   readonly #userAgent: string;

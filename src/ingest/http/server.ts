@@ -21,8 +21,8 @@ const preflight = (req: uWS.HttpRequest): Answer => ({
 });
 
 /**
- * Endpoints below `/api/{project}` that SDKs know but sluice does not serve, with the reason in the
- * answer.
+ * Endpoints below `/api/{project}` that SDKs know but sluice does not serve, each with the reason
+ * that the answer gives.
  */
 const NOT_SERVED: ReadonlyMap<string, string> = new Map([
   ['minidump', 'a minidump is taken as an attachment in an envelope alone'],

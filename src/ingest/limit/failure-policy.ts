@@ -60,8 +60,8 @@ const DEMOTED = /\bREADONLY\b/;
 const SCRIPT_FAULT = /^(ERR|WRONGTYPE)\b/;
 
 /**
- * True when the connection broke under a call, or leads to a server that is now a replica. Another
- * connection may do better.
+ * True for an error of a call whose connection broke, or leads to a server that is now a replica. A
+ * new connection may lead to a server that serves.
  */
 export function isCut({ name, message }: Error): boolean {
   return name === 'ReplyError' ? DEMOTED.test(message) : !/timed out|timeout/i.test(message);

@@ -230,8 +230,8 @@ export class ScopeCache {
   }
 
   /**
-   * Describes the call for `need` waiting requests (0: the call only sends tokens back). What the
-   * call sends back is taken out of the cache.
+   * Describes the call for `need` waiting requests (0: the call only sends tokens back). Tokens
+   * that the call sends back are taken out of the cache.
    */
   ask(now: number, need: number, record: LimitRecord): Ask {
     this.#expire(now);

@@ -28,7 +28,7 @@ export class JsonRecords implements JsonReceiver {
   #isOtlp = true;
   /** The chunk that is being fed; empty between calls. */
   #chunk: Buffer = NOTHING;
-  /** Whether the name that was read last is that of the list at its depth. */
+  /** Whether the last name that was read is the name of the list at its depth. */
   #isList = false;
   /** Where the name begins in the chunk, and its bytes of earlier chunks. */
   #nameFrom: number | undefined;

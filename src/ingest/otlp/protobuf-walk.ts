@@ -12,7 +12,7 @@
 
 /** Numbers of the fields that are followed: in the request, in a resource, in a scope. */
 const FOLLOWED = [1, 2, 2] as const;
-/** Level of the scope, whose followed field is the record. */
+/** Level of OTLP's scope, in which the followed field is the record. */
 const SCOPE_LEVEL = 2;
 
 /** Wire types, the low three bits of a tag. */

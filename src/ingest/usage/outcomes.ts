@@ -63,7 +63,7 @@ type LedgerOptions = { link: NatsLink; log: Log; clock?: Clock };
  * Counts the outcomes of each project's requests by hour, with their reasons, over all workers.
  * `sluice usage` shows them.
  *
- * The hot path only raises a number of the project. Every LEDGER_FLUSH_MS the new counts are added
+ * The hot path only raises a counter of the project. Every LEDGER_FLUSH_MS the new counts are added
  * to one key per project and day, by compare-and-set: read the day, add, write, and begin again
  * when another worker was faster. One key per day, not one per worker and hour, keeps the bucket
  * small; it costs two requests to the broker per active project, worker and flush. A flush writes

@@ -71,7 +71,10 @@ export class Base64Decoder {
     return Buffer.from(text.slice(0, end), 'base64');
   }
 
-  /** Ends the text. @returns the last bytes, where the text has no padding */
+  /**
+   * Ends the text.
+   * @returns the bytes of the last group, if the text has no padding; else none
+   */
   end(): Buffer {
     return Buffer.from(this.#group, 'base64');
   }
@@ -92,8 +95,9 @@ const ZSTD_OPTIONS = { params: { [zstd.constants.ZSTD_d_windowLogMax]: Math.log2
 const STREAM_CHUNK_BYTES = 24 * 1024;
 
 /**
- * Number of bytes at the start of a `deflate` body that tell its form. RFC 9110 section 8.4.1.2
- * defines `deflate` as a stream in zlib's wrapping, but some clients send the bare stream.
+ * Number of bytes at the start of a `deflate` body that tell whether it has zlib's wrapping. RFC
+ * 9110 section 8.4.1.2 defines `deflate` as a stream in zlib's wrapping, but some clients send the
+ * bare stream.
  */
 export const DEFLATE_SNIFF_BYTES = 2;
 function isZlibWrapped(begin: Uint8Array): boolean {
