@@ -71,25 +71,25 @@ export type Config = Readonly<{
   streamReplicas: number;
   streamShards: number;
   streamMaxBytes: number;
-  /** Empty when SLUICE_SINK is not set. */
+  /** Sinks that SLUICE_SINK names; empty when it is not set. */
   sinks: readonly SinkSetting[];
   /** Days for which sinks keep what they store; undefined: for ever. */
   retentionDays: number | undefined;
   logLevel: LogLevel;
-  /** Item types that are stored beside those that always are. */
+  /** Item types that are stored besides those that are always stored. */
   storeTypes: readonly ExtraType[];
   /** Addresses and networks of trusted proxies. Undefined: clients' addresses are not filled in. */
   trustedProxies: readonly string[] | undefined;
-  /** Undefined when tracing is off. */
+  /** Settings of tracing; undefined when tracing is off. */
   tracing: TracingSettings | undefined;
 }>;
 
-/** All problems of the environment; `message` has one line for each. */
+/** Thrown with all problems of the environment; `message` has one line for each. */
 export class ConfigError extends Error {
   override name = 'ConfigError';
 }
 
-/** One or several tokens, each alone or as `label=token`. */
+/** Checks one or several comma-separated tokens, each alone or as `label=token`. */
 const tokens = z
   .string()
   .transform((text) => text.split(',').map((entry) => entry.trim()))
@@ -110,7 +110,10 @@ const integer = (min: number, max: number) =>
     .transform(Number)
     .refine((n) => n >= min && n <= max, `must be an integer from ${min} to ${max}`);
 const port = integer(1, 65_535);
-/** @param whole a form of text that is one URL although it has commas */
+/**
+ * Checks one or several comma-separated URLs.
+ * @param whole a form of text that counts as one URL although it has commas
+ */
 const urls = (schemes: readonly string[], whole?: { form: RegExp; name: string }) =>
   z
     .string()
@@ -151,12 +154,15 @@ function withCredentials(sink: SinkSetting, env: NodeJS.ProcessEnv): SinkSetting
 }
 
 /**
- * The blanks between two sinks. A folder's name may hold blanks too, so a sink begins at a word
- * with a colon.
+ * Matches the blanks between two sinks. A folder's name may hold blanks too, so only blanks before
+ * a word with a colon separate sinks.
  */
 const BEGINNING = /\s+(?=\w+:)/;
 
-/** How each kind of sink is written, recognised and read. */
+/**
+ * For each kind of sink: the form that messages show, the test that recognises the kind, and the
+ * function that reads its setting.
+ */
 const SINKS: {
   [kind in SinkSetting['kind']]: { form: string; is: RegExp; read(text: string): SinkSetting };
 } = {
@@ -295,8 +301,8 @@ const schema = z.strictObject({
 export const SETTING_NAMES = Object.keys(schema.shape);
 
 /**
- * Kubernetes sets variables such as SLUICE_PORT=tcp://10.0.0.1:80 in pods when a service is called
- * sluice.
+ * Matches names of variables that Kubernetes sets in pods when a service is called sluice, such as
+ * SLUICE_PORT=tcp://10.0.0.1:80.
  */
 const SERVICE_LINK_NAME =
   /^SLUICE_.*(SERVICE_HOST|SERVICE_PORT|SERVICE_PORT_\w+|PORT_\d+_(TCP|UDP)(_(PROTO|PORT|ADDR))?)$/;
@@ -304,8 +310,8 @@ const isServiceLink = (name: string, value: string): boolean =>
   SERVICE_LINK_NAME.test(name) || /^(tcp|udp):\/\//.test(value);
 
 /**
- * Sorts the environment's SLUICE_ variables. `raw` has the settings, also unknown ones; `ignored`
- * has the names of Kubernetes service links.
+ * Sorts the environment's SLUICE_ variables: `raw` gets the settings, unknown ones too, and
+ * `ignored` the names of Kubernetes service links.
  */
 function gather(env: NodeJS.ProcessEnv): { raw: Record<string, string>; ignored: string[] } {
   const raw: Record<string, string> = {};
@@ -327,7 +333,7 @@ function explain(error: z.ZodError): string[] {
   );
 }
 
-/** The settings that are valid each by itself, with defaults for those that are not set. */
+/** Each setting that is valid by itself, or its default. An invalid setting is undefined. */
 export type SoundSettings = Partial<z.infer<typeof schema>>;
 
 function soundSettings(raw: Record<string, string>): SoundSettings {
@@ -335,7 +341,7 @@ function soundSettings(raw: Record<string, string>): SoundSettings {
   return Object.fromEntries(read) as SoundSettings;
 }
 
-/** Lists contradictions between settings that are valid one by one. */
+/** Lists contradictions between settings that are each valid alone. */
 function relationProblems(raw: Record<string, string>, sound: SoundSettings): string[] {
   const { SLUICE_PORT: port, SLUICE_ADMIN_PORT: adminPort } = sound;
   const problems: string[] = [];
@@ -349,7 +355,7 @@ function relationProblems(raw: Record<string, string>, sound: SoundSettings): st
 type Needs = {
   /** Whether SLUICE_SINK must be set. */
   needsSink?: boolean;
-  /** Returns further problems, which matter to one program only. */
+  /** Returns further problems, which matter only to the program that passes this function. */
   alsoCheck?: (settings: SoundSettings) => string[];
 };
 
@@ -414,21 +420,22 @@ export const childEnvironment = (overrides: Readonly<Record<string, string>>): N
   ...overrides,
 });
 
-/** Variables that are needed to find and install the servers of a development machine. */
+/** Variables with which `sluice dev` and tests find and install Redis and nats-server. */
 export const hostEnvironment = (env: NodeJS.ProcessEnv = process.env) => ({
   path: env.PATH ?? '',
   redisServerBin: env.REDIS_SERVER_BIN,
   natsServerBin: env.NATS_SERVER_BIN,
 });
 
-/** Whether the environment sets this variable itself, other than by a Kubernetes service link. */
+/**
+ * Whether the environment sets this variable. An empty value and a Kubernetes service link do not
+ * count.
+ */
 export function isSet(name: string, env: NodeJS.ProcessEnv = process.env): boolean {
   const value = env[name] ?? '';
   return value !== '' && !isServiceLink(name, value);
 }
 
-/**
- * One setting as the environment gives it, unchecked, for a command that needs no other setting.
- */
+/** Reads one variable of the environment unchecked, for a command that needs no other setting. */
 export const setting = (name: string, env: NodeJS.ProcessEnv = process.env): string | undefined =>
   env[name] || undefined;

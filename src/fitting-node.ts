@@ -1,13 +1,16 @@
 /**
- * Prints what `npm start` and `npm test` put before PATH: the folder of a Node that npm fetches, if
- * this Node cannot run sluice, and nothing otherwise. It runs before the bundler, which asks for a
- * newer Node than this program does.
+ * Prints a text that `npm start` and `npm test` put before PATH. If this Node cannot run sluice,
+ * the text is the folder of a Node that npm fetches, else it is empty. This program runs before the
+ * bundler, which needs a newer Node than this program does.
  */
 import { spawnSync } from 'node:child_process';
 import { setting } from './config.ts';
 import { fittingNode, misfit } from './ingest/native.ts';
 
-/** Whether `npm ci` has left out packages, because they are optional and want a newer Node. */
+/**
+ * Whether `npm ci` has left out optional packages, because they need a newer Node than this
+ * version.
+ */
 function isIncomplete(version: string): boolean {
   const [major = 0, minor = 0] = version.split('.').map(Number);
   if (major === 20) return minor < 19;

@@ -17,7 +17,8 @@ export const BODY_BYTES_MAX = 5 * MIB;
  */
 export const DECOMPRESSED_BYTES_MAX = 20 * MIB;
 /**
- * Most bytes that either of the two settings allows: a processor joins a whole envelope in memory.
+ * Largest value of SLUICE_MAX_BODY_BYTES and SLUICE_MAX_DECOMPRESSED_BYTES. It is bounded because a
+ * processor joins a whole envelope in memory.
  */
 export const BODY_BYTES_SETTING_MAX = 100 * MIB;
 /** Bytes of an envelope's first line, without its newline. */
@@ -30,7 +31,7 @@ export const ITEMS_MAX = 1_000;
  * spooled.
  */
 export const ITEM_HEADERS_BYTES_MAX = 256 * KIB;
-/** Most brackets that may be open in a body that is JSON. No SDK nests a tenth of it. */
+/** Most brackets that may be open at once in a JSON body. No SDK nests a tenth as deep. */
 export const JSON_DEPTH_MAX = 512;
 /**
  * Most records in an OTLP request. Exporters send 512 at a time, a Collector 8,192. An empty record
@@ -39,12 +40,13 @@ export const JSON_DEPTH_MAX = 512;
 export const OTLP_RECORDS_MAX = 20_000;
 /**
  * Most fields in an OTLP request outside its records: its resources, its scopes, and their members.
- * A resource and a scope of its own for each record are eight fields.
+ * A request that gives each record a resource and a scope of its own has eight such fields a
+ * record.
  */
 export const OTLP_PARTS_MAX = 10 * OTLP_RECORDS_MAX;
 /**
- * Bytes of a body of reports by browsers, as sent and after decompression. Anybody who sees a page
- * may send such reports with its key.
+ * Bytes of a body with reports of browsers, as sent and after decompression. The bound is low
+ * because anybody who sees a page knows its key and can send such reports.
  */
 export const REPORTS_BYTES_MAX = 64 * KIB;
 /**
@@ -65,14 +67,14 @@ export const HELD_BYTES_MAX = 192 * MIB;
  * holds more than its share.
  */
 export const HELD_BYTES_SCARCE = 144 * MIB;
-/** Default of a worker's spool bytes: 400 bodies that inflate to DECOMPRESSED_BYTES_MAX. */
+/** Bytes of one worker's spool by default. They hold 400 bodies of DECOMPRESSED_BYTES_MAX. */
 export const SPOOL_BYTES_MAX = 8 * GIB;
 /** Uploads of one worker that are spooled or inflated in pieces; a further one gets 503. */
 export const UPLOADS_MAX = 1_000;
 /**
- * Bytes of uploads that have arrived whole and wait until the stream has them. Beyond it, uploads
- * that still arrive are paused. Uploads that UNPACED_BYTES_MAX bounds are not counted. A stream
- * that takes 20 MB/s stores this many bytes before the answers are due.
+ * Bytes of uploads that have arrived whole and wait until the stream has them. Beyond this bound,
+ * uploads that still arrive are paused. Uploads that UNPACED_BYTES_MAX bounds are not counted. A
+ * stream that takes 20 MB/s stores this many bytes before the answers are due.
  */
 export const WHOLE_UPLOADS_BYTES_MAX = 32 * MIB;
 /**
@@ -82,7 +84,8 @@ export const WHOLE_UPLOADS_BYTES_MAX = 32 * MIB;
  */
 export const UNPACED_BYTES_MAX = 128 * MIB;
 /**
- * Bytes of all uploads that wait for inflaters and the disk; beyond it large uploads are paused.
+ * Bytes of all uploads that wait for inflaters and the disk. Beyond this bound large uploads are
+ * paused.
  */
 export const QUEUED_BYTES_MAX = 16 * MIB;
 /**
@@ -90,24 +93,28 @@ export const QUEUED_BYTES_MAX = 16 * MIB;
  * upload may be complete with its next chunk.
  */
 export const UPLOADS_RESUMED_PER_TURN = 2;
-/** Bytes of one upload that wait for the disk; beyond it the upload's socket is paused. */
+/** Bytes of one upload that wait for the disk. Beyond this bound the upload's socket is paused. */
 export const SPOOL_QUEUE_BYTES_MAX = 1 * MIB;
 /** Replaces SPOOL_QUEUE_BYTES_MAX while the worker holds more than HELD_BYTES_TIGHT. */
 export const SPOOL_QUEUE_BYTES_TIGHT = 128 * KIB;
 /** Free spool blocks that a worker keeps for later uploads. */
 export const SPOOL_BLOCKS_KEPT = 256;
-/** Bytes of one block of the spool's memory. One write takes all blocks of an upload that wait. */
+/**
+ * Bytes of one memory block in which payloads wait for the disk. One write stores all waiting
+ * blocks of an upload.
+ */
 export const SPOOL_BLOCK_BYTES = 32 * KIB;
 /** Compressed bytes up to which a whole body is inflated synchronously, in the event loop. */
 export const SYNC_INFLATE_BYTES_MAX = 64 * KIB;
 /**
- * Inflated bytes up to which a body is inflated synchronously, some 3 ms of the event loop. A body
- * that inflates to more waits in the InflationQueue for its turn, and zlib's threads inflate it.
+ * Inflated bytes up to which a body is inflated synchronously, which takes the event loop some 3
+ * ms. A body that inflates to more waits in the InflationQueue for its turn, and zlib's threads
+ * inflate it.
  */
 export const SYNC_INFLATED_BYTES_MAX = 1 * MIB;
 /**
- * Inflated bytes of all bodies in the InflationQueue, whether they wait or are at work; beyond it
- * 503.
+ * Inflated bytes of all bodies in the InflationQueue, whether they wait or are at work. Beyond this
+ * bound a body gets 503.
  */
 export const INFLATING_BYTES_MAX = 128 * MIB;
 /**
@@ -121,8 +128,8 @@ export const INFLATED_AT_ONCE_BYTES_MAX = 24 * MIB;
  */
 export const INFLATION_WAIT_MS_MAX = 1_000;
 /**
- * A compressed body swells when more than this many times its size comes out: JSON seldom reaches
- * 30.
+ * A compressed body swells when it inflates to more than this many times its size, and to more than
+ * SYNC_INFLATED_BYTES_MAX. JSON seldom reaches 30 times its size.
  */
 export const SWELLING_RATIO_MIN = 64;
 /**
@@ -144,8 +151,9 @@ export const INFLATER_QUEUE_BYTES_MAX = 256 * KIB;
 /** Replaces INFLATER_QUEUE_BYTES_MAX while the worker holds more than HELD_BYTES_TIGHT. */
 export const INFLATER_QUEUE_BYTES_TIGHT = 64 * KIB;
 /**
- * Output of a worker's inflaters after which the worker asks V8 to collect its young space. With 16
- * MiB, Node 24 still marked the whole heap in one of twelve collections.
+ * Bytes that a worker's inflaters put out before the worker asks V8 to collect its young space.
+ * With 16 MiB, one in twelve of these collections still marked the whole heap (measured on Node
+ * 24).
  */
 export const OUTPUT_GARBAGE_BYTES_MAX = 8 * MIB;
 /** Largest window of a zstd frame (RFC 8878 section 3.1.1.1.2 asks decoders for at least this). */
@@ -155,7 +163,7 @@ export const ZSTD_WINDOW_BYTES_MAX = 8 * MIB;
  */
 export const ZSTD_FRAMES_MAX = 1_000;
 /**
- * Most bytes of one field of a large payload that filters read. Brackets, names and numbers have
+ * Most bytes of one field that filters read from a large payload. Brackets, names and numbers have
  * the smaller bound PICKED_STRUCTURE_BYTES_MAX, because JSON.parse takes 50 ms for a MiB of
  * brackets.
  */
@@ -173,23 +181,26 @@ export const BODY_PIECES_FREE = 1_000;
 export const BODY_PIECE_BYTES_MIN = 64;
 
 // ---- Time per request ----
-/** How long a worker waits for the client's body bytes, pauses excluded; then the body is cut. */
+/**
+ * How long a worker waits for the client's body bytes, pauses excluded. After this time it cuts the
+ * connection.
+ */
 export const BODY_MS_MAX = 60_000;
 /**
- * How long a body may be paused in all; then it gets 503. For comparison: 400 uploads of 19 MiB
- * took 43 s.
+ * How long a body may be paused in all; after this time it gets 503. For comparison: 400 uploads of
+ * 19 MiB took 43 s.
  */
 export const BODY_PAUSED_MS_MAX = 120_000;
 /**
- * Time that a body has before its pace counts. After it the body must bring BODY_RATE_BYTES_PER_SEC
- * over each BODY_RATE_WINDOW_MS.
+ * Time from which a body's pace counts, pauses excluded. From then on the body must bring
+ * BODY_RATE_BYTES_PER_SEC over each BODY_RATE_WINDOW_MS, or the worker cuts the connection.
  */
 export const BODY_GRACE_MS = 10_000;
 export const BODY_RATE_WINDOW_MS = 10_000;
 export const BODY_RATE_BYTES_PER_SEC = 4_000;
 /**
- * Age from which a body's time-out in uWebSockets.js is restarted. The library would cut a slow
- * body after some 10 s; sluice's own bounds decide instead.
+ * Age from which sluice restarts a body's time-out in uWebSockets.js again and again. The library
+ * would cut a slow body after some 10 s; sluice's own bounds decide instead.
  */
 export const BODY_REARM_MS = 4_000;
 /**
@@ -204,8 +215,8 @@ export const REFUSED_DRAIN_BYTES_MAX = 2 * BODY_BYTES_SETTING_MAX;
 export const REFUSED_DRAIN_PIECES_RATIO = 10;
 /**
  * Time until an answer is due, from an envelope's last body byte or the start of a heartbeat's
- * publish. Then nothing more is tried. The answer is 503 when nothing can have been queued (500
- * where the disk is the cause), else 500. The admission has time-outs of its own,
+ * publish. After it, nothing more is tried. The answer is 503 when nothing can have been queued
+ * (500 where the disk is the cause), else 500. The admission has time-outs of its own,
  * REDIS_REPLY_MS_MAX and CHECKPOINT_READ_MS_MAX.
  */
 export const ANSWER_MS_MAX = 2_000;
@@ -230,10 +241,7 @@ export const REQUESTS_IN_FLIGHT_MAX = 20_000;
 // ---- Limiter ----
 export const RATE_WINDOW_MS = 60_000;
 export const RATE_BUCKET_MS = 250;
-/**
- * How long a request waits for a reply of Redis. After it, Redis counts as away; a shorter silence
- * is waited out.
- */
+/** How long a request waits for a reply of Redis. After this time, Redis counts as away. */
 export const REDIS_REPLY_MS_MAX = 700;
 /**
  * Time-out of one attempt to connect to Redis. A worker that starts waits this long for Redis, then
@@ -241,18 +249,18 @@ export const REDIS_REPLY_MS_MAX = 700;
  */
 export const REDIS_CONNECT_MS_MAX = 1_000;
 /**
- * How long a quota whose count is missing waits for its checkpoint. The time is longer than
- * BROKER_AWAY_MS_MAX, so a broker's short absence refuses nobody.
+ * How long a request waits for the checkpoint of its project's month when Redis has lost the count.
+ * The time is longer than BROKER_AWAY_MS_MAX, so a broker's short absence refuses nobody.
  */
 export const CHECKPOINT_READ_MS_MAX = 1_750;
-/** Lease of tokens that requests already wait for. */
+/** Length of the lease of tokens for requests that already wait. */
 export const LEASE_NEED_MS = 250;
 /**
  * Replaces LEASE_NEED_MS while Redis replies slowly. A reply within REDIS_REPLY_MS_MAX then arrives
  * before its lease ends.
  */
 export const LEASE_NEED_SLOW_MS = 750;
-/** Lease of tokens in reserve. */
+/** Length of the lease of reserve tokens, which no request waits for yet. */
 export const LEASE_RESERVE_MS = 500;
 /**
  * Largest limit that is kept exactly. With such a limit, workers lease a reserve only while the
@@ -261,16 +269,16 @@ export const LEASE_RESERVE_MS = 500;
  * decides by them.
  */
 export const EXACT_LIMIT_MAX = 1_000;
-/** All outstanding reserve of a window, as a share of its limit. */
+/** All reserve tokens of a window that workers hold together, as a fraction of its limit. */
 export const RESERVE_SHARE_MAX = 0.005;
 /**
- * Replaces RESERVE_SHARE_MAX while the window is contended. Reserve is then used at once, so it may
- * be larger.
+ * Replaces RESERVE_SHARE_MAX while the window is contended. Workers then use their reserve at once,
+ * so it may be larger.
  */
 export const CONTENDED_RESERVE_SHARE_MAX = 0.02;
 /**
- * How long a window counts as contended after it was last full, or scarce (a worker wanted more
- * than half of its room as a reserve).
+ * How long a window counts as contended after it was last full or scarce. A window is scarce when a
+ * worker wants a reserve of more than half of the window's room.
  */
 export const CONTENDED_MS = 65_000;
 /**
@@ -282,7 +290,7 @@ export const RATE_LIMIT_MIN = 1;
 export const RATE_LIMIT_MAX = 100_000;
 /** Seconds in the Retry-After header of a 429. */
 export const RETRY_AFTER_SEC = 60;
-/** Greatest age of the checkpoint of an active project's count. */
+/** Longest time until a changed count of a project is written to its checkpoint. */
 export const CHECKPOINT_MS_MAX = 10_000;
 
 /** Most characters of the name and version of a client or SDK, which are stored with each item. */
@@ -306,13 +314,13 @@ export const REGISTRY_TIMEOUT_FACTOR_MAX = 8;
 /** Entries of a bucket that one turn of the loop handles, some 3 ms of CPU. */
 export const REGISTRY_SLICE_ENTRIES = 500;
 /**
- * How often a mirror compares its watch with the server. A watch that differs twice in a row is
- * stale.
+ * How often a mirror compares its copy of a bucket with the server's numbers. A watch whose copy
+ * differs twice in a row is stale.
  */
 export const REGISTRY_CHECK_MS = 1_000;
 export const REGISTRY_RETRY_MS_MIN = 100;
 export const REGISTRY_RETRY_MS_MAX = 1_000;
-/** How often a worker adds outcomes to the ledger. */
+/** How often a worker adds its counts of outcomes to the ledger in JetStream. */
 export const LEDGER_FLUSH_MS = 5_000;
 /** Most projects whose outcomes one flush adds to the ledger. */
 export const LEDGER_WRITES_PER_FLUSH_MAX = 250;
@@ -326,27 +334,28 @@ export const LABEL_CHARS_MAX = 100;
 /** Most entries of one frame. */
 export const FRAME_ENTRIES_MAX = 256;
 /**
- * How far apart the deadlines of entries in one frame may be. The earliest deadline ends the
- * attempts for all of them.
+ * Most time between the earliest and the latest deadline of the entries in one frame. The earliest
+ * deadline ends the attempts for all of them.
  */
 export const FRAME_DEADLINES_APART_MS_MAX = 250;
 /**
- * While a stream's shard has fewer frames in flight, queued entries leave at the end of the event
- * loop's turn. Otherwise they wait for a frame to be acknowledged, or until they fill one.
+ * While a stream's shard has fewer frames in flight than this, queued entries leave at the end of
+ * the event loop's turn. Otherwise they wait for a frame to be acknowledged, or until they fill
+ * one.
  */
 export const FRAMES_IN_FLIGHT_EAGER = 4;
 export const FRAMES_IN_FLIGHT_MAX = 32;
 /**
- * Bytes that are queued or in flight: STREAM_… per stream and shard, PUBLISH_… over all streams of
- * a worker.
+ * Bytes that are queued or in flight. The first bound is for one shard of a stream,
+ * PUBLISH_BYTES_IN_FLIGHT_MAX for all streams of a worker.
  */
 export const STREAM_BYTES_IN_FLIGHT_MAX = 32 * MIB;
 export const PUBLISH_BYTES_IN_FLIGHT_MAX = 96 * MIB;
 export const PUBLISH_ENTRIES_IN_FLIGHT_MAX = 20_000;
 /**
- * Bytes that wait on a connection to the broker; beyond it no frame and no part is sent. They pile
- * up when the broker stands still or is slow. They include repeated sends, and entries that were
- * meanwhile answered with 500.
+ * Bytes that wait on a connection to the broker. Beyond this bound no frame and no part is sent.
+ * Bytes pile up when the broker stands still or is slow. They include repeated sends, and entries
+ * that were meanwhile answered with 500.
  */
 export const UNSENT_BYTES_MAX = PUBLISH_BYTES_IN_FLIGHT_MAX;
 /**
@@ -366,13 +375,13 @@ export const FRAME_OVERHEAD_BYTES = 4 * KIB;
  */
 export const PUBLISH_PAUSE_MS = 250;
 /**
- * Time that must be left before the answer is due for an attempt to begin after a refusal. An
+ * Least time before the answer is due in which, after a refusal, another attempt may begin. An
  * attempt that gets no reply would turn a certain 503 into a 500.
  */
 export const PUBLISH_ANSWER_MS_MIN = 100;
 /**
- * Absence of the broker, or of a stream's leader, that is waited out. In a longer absence, entries
- * that were never written to the connection are refused.
+ * Longest absence of the broker, or of a stream's leader, that entries wait out. In a longer
+ * absence, entries that were never written to the connection are refused.
  */
 export const BROKER_AWAY_MS_MAX = 1_500;
 /** Large envelopes of one worker that write their parts at the same time; further ones wait. */
@@ -380,17 +389,17 @@ export const LARGE_ENTRIES_ACTIVE_MAX = 4;
 /** Parts of one large envelope that are in flight together. */
 export const PARTS_IN_FLIGHT_MAX = 4;
 /**
- * Time from a large entry's first part to the acknowledgement of its frame. The bound is a safety
- * net for a process that stood still so long that its parts may have been swept. The answer is
- * still due after ANSWER_MS_MAX.
+ * Longest time from a large entry's first part to the acknowledgement of its frame. After a longer
+ * time the entry does not count as stored, because its parts may have been swept. Only a process
+ * that stood still takes so long: the answer is due after ANSWER_MS_MAX.
  */
 export const PARTS_AGE_MS_MAX = 300_000;
 export const CHUNK_SWEEP_DELAY_MS = 600_000;
 export const CHUNK_SWEEP_EVERY_MS = 60_000;
 export const DEDUP_WINDOW_MS = 120_000;
 /**
- * Unacknowledged frames of one stream at all processors together: more than a batch of small
- * frames.
+ * Most unacknowledged frames of one stream, over all processors. One batch of small frames has
+ * fewer.
  */
 export const CONSUMER_ACK_PENDING_MAX = 10_000;
 
@@ -401,31 +410,34 @@ export const CONSUMER_ACK_PENDING_MAX = 10_000;
  */
 export const HEAVY_ENTRY_MS = 250;
 /**
- * Most that a heavy entry adds to its project's debt at a worker. It is little, because no other
- * entry waits for a heavy one.
+ * Most that a heavy entry adds to its project's debt at a worker. The bound is low, because no
+ * other entry waits for a heavy one.
  */
 export const HEAVY_OWES_MS = 50;
 /** Heavy entries that are decoded at the same time, each of a different project. */
 export const HEAVY_DECODING_MAX = 2;
 /**
- * While heavy entries that are decoded but not yet written hold this many bytes, no other is
- * started.
+ * While heavy entries that are decoded but not yet written hold this many bytes, no other heavy
+ * entry is started.
  */
 export const HEAVY_DECODED_BYTES_MAX = 64 * MIB;
 /**
- * A project is named when a heavy frame of it waits longer than this for its turn, or when its
- * waiting heavy frames have more than HEAVY_WAITING_BYTES_MAX together.
+ * A processor names a project, so that workers refuse it, when a heavy frame of the project waits
+ * longer than this for its turn, or when its waiting heavy frames have more than
+ * HEAVY_WAITING_BYTES_MAX together.
  */
 export const HEAVY_WAIT_MS_MAX = 10_000;
 export const HEAVY_WAITING_BYTES_MAX = 4 * MIB;
 /**
- * Debt that a project may have at all workers of a machine together. So a project may delay the
- * others' data by two seconds: one second is this debt, and batches need the other.
+ * Most debt of a project at all workers of a machine together, in ms of a processor's time. With
+ * it, a project may delay the data of others by two seconds: this debt is one, and batches need the
+ * other.
  */
 export const WORK_FREE_MS = 1_000;
 /**
- * Most workers among which WORK_FREE_MS is divided. On a machine with more workers each still
- * allows a quarter of it, because a client may use a single connection, which leads to one worker.
+ * Most workers among which WORK_FREE_MS is divided. On a machine with more workers, each still
+ * allows a quarter of WORK_FREE_MS, because a client may use a single connection, which leads to
+ * one worker.
  */
 export const WORKERS_SHARING_FREE_MAX = 4;
 /**
@@ -433,30 +445,30 @@ export const WORKERS_SHARING_FREE_MAX = 4;
  * second for the batch before it.
  */
 export const WORK_BEHIND_MS = 1_500;
-/** Share of a processor's time that one project may need while the processor is late. */
+/** Fraction of a processor's time that one project may need while the processor is late. */
 export const WORK_PART_MAX = 1 / 2;
 /**
- * A late processor names projects that owe more than this. One plain envelope of 20 MiB makes less
- * debt, and a project may send one at any moment.
+ * A late processor names each project that owes more than this, so that workers refuse the project.
+ * One plain envelope of 20 MiB makes less debt, and a project may send one at any moment.
  */
 export const WORK_HEAVY_MS = 500;
 /**
- * When a project has sent nothing to a stream for this long, that stream no longer gets a share of
- * the time that pays off the project's debt.
+ * A project's debt is paid off by the time that passes, divided among the streams to which the
+ * project sends. A stream is left out when the project has sent nothing to it for this long.
  */
 export const WORK_STREAM_MS = 10_000;
 export const WORK_NAMED_EVERY_MS = 250;
-/** How long a named project is refused. */
+/** How long workers refuse a project that a processor has named for its work. */
 export const WORK_REST_MS = 1_000;
 /** Time in which the price of a named project's work falls to half. */
 export const WORK_PRICE_HALVED_MS = 30_000;
 export const WORK_PRICE_MAX = 64;
 /**
- * A project is named only when another project was seen within this time. Otherwise there is nobody
- * to protect.
+ * A processor names a project only when it has seen another project within this time. Otherwise
+ * there is nobody to protect.
  */
 export const WORK_OTHERS_MS = 600_000;
-/** When more debts than this are kept, those that are paid are removed. */
+/** When a processor keeps the debts of more projects than this, it removes those that are paid. */
 export const DEBTS_SWEPT_MIN = 10_000;
 
 // ---- Processor ----
@@ -489,22 +501,21 @@ export const SINK_BATCH_BYTES_MAX = 8 * MIB;
  * Bytes of a batch's lines that stay in memory; further lines go to the batch's unfinished file.
  */
 export const SINK_BLOCK_BYTES = 1 * MIB;
-/**
- * Least time between a batch and the next one that is not full, so that files are few and large.
- */
+/** Least time from one batch to the next, unless the next is full. So files are few and large. */
 export const SINK_FILE_MS_MIN = 1_000;
 /** Pause before a failed batch is tried again. Each failure doubles it, up to SINK_RETRY_MS_MAX. */
 export const SINK_RETRY_MS_MIN = 100;
 export const SINK_RETRY_MS_MAX = 5_000;
 /**
- * A sink's call that takes longer is logged, and the sink counts as failing until the call ends.
+ * A call of a sink that takes longer than this is logged, and the sink counts as failing until the
+ * call ends.
  */
 export const SINK_STALLED_MS = 5_000;
 /** Most frames that one batch takes from the prefetched ones. */
 export const SINK_BATCH_FRAMES_MAX = 1_000;
 /**
- * Bytes of frames that are prefetched or in hand, per stream and shard. With many streams each has
- * less, since all share PREFETCH_TOTAL_BYTES_MAX.
+ * Bytes of frames that are prefetched or in hand, for each shard of a stream. With many streams
+ * each has less, since all share PREFETCH_TOTAL_BYTES_MAX.
  */
 export const PREFETCH_BYTES_MAX = 16 * MIB;
 export const PREFETCH_TOTAL_BYTES_MAX = 128 * MIB;
@@ -515,13 +526,15 @@ export const PREFETCH_FRAMES_MAX = 2 * SINK_BATCH_FRAMES_MAX;
  */
 export const PULL_EXPIRES_MS = 5_000;
 /**
- * Least time between two searches for messages that a consumer waits for and the stream has lost.
+ * Least time between two searches for lost messages: messages that a consumer still waits for
+ * although the stream no longer has them.
  */
 export const GONE_LOOK_MS = 20_000;
 /** Pause before a missing stream or consumer is asked for again. */
 export const PULL_RETRY_MS = 1_000;
 /**
- * How long one server may lead more than half of the streams before some leaders must step down.
+ * How long one server of the broker's cluster may lead more than half of the streams. After this
+ * time some of its leaders must step down.
  */
 export const LOPSIDED_MS_MAX = 300_000;
 /** How often the processor checks that its streams and consumers exist. */
@@ -538,8 +551,8 @@ export const LOSS_LOOK_MS = 15_000;
  */
 export const LOSS_LOOKS_MIN = 4;
 /**
- * How long the processor waits for the broker to confirm an acknowledgement, a dead letter or a
- * count.
+ * How long the processor waits for the broker to confirm that it has an acknowledgement, a dead
+ * letter or a count.
  */
 export const BROKER_REPLY_MS_MAX = 5_000;
 /**
@@ -552,8 +565,8 @@ export const DELIVERIES_BEFORE_ALONE = 3;
 /** Most frames that are handled alone in a row before other work of the process goes on. */
 export const SUSPECTS_IN_TURN_MAX = 100;
 /**
- * A frame becomes a dead letter, without its items being decoded, when its crashes have this weight
- * (see CRASH_WEIGHT).
+ * A frame whose crashes have this weight (see CRASH_WEIGHT) becomes a dead letter, and its items
+ * are not decoded.
  */
 export const FRAME_CRASHES_MAX = 3;
 export const RESEND_WINDOW_MS = 600_000;
@@ -563,8 +576,8 @@ export const RESEND_WINDOW_MS = 600_000;
  */
 export const FRAME_MEMORY_MS = 600_000;
 /**
- * How much earlier data may have been received than data that was stored before it. The data of a
- * large envelope may be stored five minutes late.
+ * How late data may be stored: data that was received at most this much later may have been stored
+ * before it. The data of a large envelope may be stored five minutes late.
  */
 export const RECEIVED_DISORDER_MS_MAX = 300_000;
 /**
@@ -572,7 +585,7 @@ export const RECEIVED_DISORDER_MS_MAX = 300_000;
  * long.
  */
 export const POSTGRES_IDLE_MS_MAX = 8_000;
-/** Requests of one processor to ClickHouse at the same time; others wait. */
+/** Most requests of one processor to ClickHouse at the same time; others wait. */
 export const CLICKHOUSE_CONNECTIONS_MAX = 10;
 /**
  * Connections of one processor to PostgreSQL, which allows 100 by default. The twelve processors
@@ -590,16 +603,23 @@ export const CLICKHOUSE_REQUEST_MS_MAX = 60_000;
  */
 export const S3_OBJECT_BYTES_MAX = 64 * MIB;
 export const S3_OBJECT_PACKED_BYTES_MAX = 16 * MIB;
-/** Frames that wait for their object. The broker lets processors hold CONSUMER_ACK_PENDING_MAX. */
+/**
+ * An object of the s3 sink is stored once the items of this many frames wait for it. These frames
+ * are not acknowledged yet, and the broker leaves processors at most CONSUMER_ACK_PENDING_MAX such
+ * frames of a stream.
+ */
 export const S3_OBJECT_FRAMES_MAX = 2_500;
-/** Longest time that a record waits for its object, in seconds; the sink's URL may set another. */
+/**
+ * Longest time that a record waits for its object of the s3 sink, in seconds. The sink's URL may
+ * set another time.
+ */
 export const S3_OBJECT_SEC = 60;
 /** Size of the parts in which a large object is stored. S3 accepts no part below 5 MiB. */
 export const S3_PART_BYTES = 8 * MIB;
 export const S3_REQUEST_MS_MAX = 60_000;
 /**
- * How far the data's time must be past the end of an hour before the hour's manifest is written:
- * twice RECEIVED_DISORDER_MS_MAX.
+ * An hour's manifest is written once data is stored that was received this long after the hour's
+ * end. The time is twice RECEIVED_DISORDER_MS_MAX.
  */
 export const MANIFEST_DELAY_MS = 600_000;
 /**
@@ -622,7 +642,7 @@ export const PROJECTS_SHOWN_MAX = 20;
 
 // ---- Processes ----
 /**
- * A worker that is silent for this long is killed; otherwise it would still be given connections.
+ * A worker that is silent for this long is killed. Otherwise it would still be given connections.
  */
 export const WORKER_SILENT_MS_MAX = 5_000;
 /**
@@ -633,8 +653,8 @@ export const SHUTDOWN_PAUSE_MS = 1_000;
 /** How long idle connections stay open after the listener closed and the last answer left. */
 export const SHUTDOWN_LINGER_MS = 2_000;
 /**
- * Longest time from the closed listener to the exit, even with work under way. For a processor it
- * starts at the signal.
+ * Longest time from closing the listener to the exit, even with work under way. A processor has no
+ * such listener; its time starts at the signal.
  */
 export const SHUTDOWN_MS_MAX = 25_000;
 /** How long a stopping processor goes on storing the frames that it has in hand. */

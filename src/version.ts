@@ -4,5 +4,5 @@ const { version } = JSON.parse(readFileSync(new URL('../package.json', import.me
   version: string;
 };
 
-/** Version of this program, as package.json says it. */
+/** Version of sluice, from package.json. */
 export const VERSION = version;

@@ -56,7 +56,10 @@ function parseHour(text: string): number {
  */
 const parseUntil = (text: string): number => parseHour(text) + (text.includes('T') ? HOUR_MS : DAY_MS);
 
-/** The place in the archive that an earlier run of the same command reached, kept in a file. */
+/**
+ * The place in the archive that an earlier run of the same command reached. The file of --progress
+ * keeps it.
+ */
 class Progress {
   readonly #file: string | undefined;
   readonly #what: string;
@@ -91,7 +94,8 @@ const hostAndPath = ({ url = '' }: { url?: string }): string => {
 };
 
 /**
- * Makes a function that prints the progress every SHOWN_EVERY_MS, and a line for each refused row.
+ * Makes a function that prints the progress every SHOWN_EVERY_MS, and a line for each refused row,
+ * up to REFUSED_SHOWN_MAX lines.
  */
 function teller(): (brought: BroughtObject, totals: Totals) => void {
   let shownAt = performance.now();

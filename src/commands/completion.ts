@@ -1,4 +1,4 @@
-/** `sluice completion`: scripts for shells, made of the commands and flags that the program has. */
+/** `sluice completion`: prints a completion script for a shell, with all commands and flags. */
 import { Argument, Command, type Option } from 'commander';
 import { printLine } from './print.ts';
 import { prepare } from './run-program.ts';

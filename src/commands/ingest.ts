@@ -64,7 +64,7 @@ export function ingestCommand(): Command {
         log.warn({ spoolDir, free, spoolMaxBytes }, 'the spool may take more than its volume has free');
       // Only workers in development send lines to print.
       const printer = new RequestPrinter(printLine);
-      const stopped = untilStopped(); // before the start: a stop meanwhile leaves no worker
+      const stopped = untilStopped(); // before the start, so that a stop meanwhile leaves no worker
       const ingest = await runIngest(config, log, (lines) => printer.add(lines));
       await stopped;
       await ingest.stop();

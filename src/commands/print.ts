@@ -25,8 +25,8 @@ export const inOneLine = (text: string): string =>
   harmless(text).replaceAll('\n', '\\n').replaceAll('\t', '\\t');
 
 /**
- * Array elements per write. One write for all is impossible, because a million dead letters come
- * near the longest possible string (2^29 characters). One write for each would be slow.
+ * Array elements per write. A whole array may not fit one write: a million dead letters come near
+ * the longest possible string (2^29 characters). One write for each element would be slow.
  */
 const ELEMENTS_PER_WRITE = 1_000;
 
@@ -62,8 +62,8 @@ const hasColours = (): boolean =>
   process.stdout.isTTY && setting('NO_COLOR') === undefined && setting('TERM') !== 'dumb';
 
 /**
- * Prints lines, in which a terminal shows states in colour. The colours are added behind the
- * escaping, so no text of a client can bring any.
+ * Prints lines, in which a terminal shows states in colour. The colours are added after the
+ * escaping, so text of a client cannot bring any colour.
  * @param states matches the beginning of a line up to its state, which is the group `state`
  */
 export function printStates(lines: string, states: RegExp): void {

@@ -25,8 +25,8 @@ async function run(): Promise<void> {
   if (ignored.length > 0) log.info({ ignored }, 'names of Kubernetes service links were ignored');
   const stopped = untilStopped();
   const processor = await Promise.race([runProcessor(config, log), stopped]);
-  // The process was told to stop while the processor waited for the broker. A connection attempt
-  // cannot be cancelled, and the processor has no frame in hand, so the process ends at once.
+  // Without a processor, the process was told to stop while it still waited for the broker. A
+  // connection attempt cannot be cancelled, and no frame is in hand, so the process ends at once.
   if (!processor) process.exit(0);
   await stopped;
   await processor.stop();

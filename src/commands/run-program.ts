@@ -14,8 +14,8 @@ const FAILED = 1;
 const WRONG_USAGE = 2;
 
 /**
- * Commands that get no `--data-dir` here: those that serve or ask no server of the settings, and
- * `load`, which parses its own flags.
+ * Commands that get no `--data-dir` here. `backfill` and `completion` use neither Redis nor NATS,
+ * `load` parses its own flags, and the others are programs that serve.
  */
 const PROGRAMS: ReadonlySet<string> = new Set([
   'dev',
@@ -27,7 +27,7 @@ const PROGRAMS: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * Prepares a command and its subcommands. Commander throws its errors, in place of ending the
+ * Prepares a command and its subcommands, so that Commander throws its errors instead of ending the
  * process, and a flag belongs to the command that it follows.
  */
 export function prepare(command: Command): void {
@@ -57,8 +57,8 @@ export async function runProgram(program: Command, args: readonly string[]): Pro
 }
 
 function statusOf(error: unknown): number {
-  // Commander has already printed its message. It also throws after help and version, with status
-  // 0.
+  // An error of Commander is not printed again, because Commander has printed its message. It also
+  // throws after help and version, with status 0.
   if (error instanceof CommanderError) return error.exitCode === 0 ? DONE : WRONG_USAGE;
   process.stderr.write(`sluice: ${harmless(reasonOf(error))}\n`);
   const isUsage = [UsageError, InvalidError, ConfigError].some((kind) => error instanceof kind);

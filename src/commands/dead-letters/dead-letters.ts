@@ -60,7 +60,7 @@ function wanted(flags: LetterFilter): LetterFilter | undefined {
   return Object.keys(filter).length > 0 ? filter : undefined;
 }
 
-/** Finds the dead letters that the command line names, all of them before anything is done. */
+/** Finds all dead letters that the command line names, before any is replayed or purged. */
 async function chosen(
   operations: Operations,
   ids: readonly string[],

@@ -21,7 +21,7 @@ type Listener = { host: string; port: number };
 const HINTED_FROM = 8090;
 const HINTED_STEP = 10;
 
-/** Makes one line that any POSIX shell takes. Each time it is pasted, it sends a new event. */
+/** Makes a command line for any POSIX shell. It sends a new event each time it runs. */
 const curlLine = ({ url, project }: DevSystem['file']): string =>
   `curl -i '${url}/api/${project.id}/envelope/?compat_key=${project.key}' --data-binary ` +
   `"$(printf '{}\\n{"type":"event"}\\n{"message":"hello from curl","level":"info"}')"`;
@@ -105,7 +105,7 @@ async function run(flags: Flags): Promise<void> {
   if (flags.reset)
     for (const name of DATA) rmSync(join(flags.dataDir, name), { recursive: true, force: true });
   mkdirSync(flags.dataDir, { recursive: true });
-  // An earlier version made these files readable to everybody.
+  // The modes are set because an earlier version made these files readable to everybody.
   for (const path of DATA.map((name) => join(flags.dataDir, name)).filter((path) => existsSync(path)))
     chmodSync(path, statSync(path).isDirectory() ? 0o700 : 0o600);
   const log = createLog(isSet('SLUICE_LOG_LEVEL') ? config.logLevel : 'warn', { process: 'dev' });

@@ -1,6 +1,6 @@
 /**
- * Finds redis-server and nats-server, and installs them if nobody has to answer a question for
- * that.
+ * Finds redis-server and nats-server. It installs a missing server with apt-get where the user
+ * needs no password.
  */
 import { spawnSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
@@ -27,8 +27,8 @@ function missingServers(host: Host): ServerKind[] {
 }
 
 /**
- * Patience for apt: on a machine that has just started another apt may be at work, and a mirror may
- * fail once.
+ * Options with which apt-get waits 300 s for another apt, which may be at work on a machine that
+ * has just started, and repeats a failed download three times.
  */
 const PATIENT = ['-o', 'DPkg::Lock::Timeout=300', '-o', 'Acquire::Retries=3'];
 /**
@@ -39,8 +39,8 @@ const LOCK_TRIES = 20;
 const LOCK_PAUSE_MS = 15_000;
 
 /**
- * Words before `apt-get`: none for root, `sudo -n` where sudo asks for no password.
- * @returns undefined when the user may not install packages, and without apt
+ * Returns the words before `apt-get`: none for root, `sudo -n` where sudo asks for no password.
+ * @returns undefined when the user may not install packages, or the machine has no apt
  */
 function aptPrefix(): string[] | undefined {
   if (!existsSync('/usr/bin/apt-get')) return undefined;
@@ -85,7 +85,7 @@ export function aptInstall(packages: readonly string[], say: (line: string) => v
 
 /**
  * Returns the paths of both servers, after installing missing ones.
- * @throws Error with the commands to type when that is not possible
+ * @throws Error with commands that the user can type, when a server cannot be installed
  */
 export function ensureServers(host: Host, say: (line: string) => void): ServerBinaries {
   const missing = missingServers(host);

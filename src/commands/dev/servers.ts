@@ -88,8 +88,8 @@ export async function startRedis(bin: string, dir: string, port?: number): Promi
 }
 
 /**
- * Starts nats-server with JetStream. Its file has only keys that both 2.9 and the newest version
- * know.
+ * Starts nats-server with JetStream. Its configuration file has only keys that both nats-server 2.9
+ * and the newest version know.
  */
 export function startNats(bin: string, dir: string, port?: number): Promise<RunningServer> {
   return startNatsWith(bin, { dir, port, lines: [] });

@@ -54,9 +54,9 @@ export async function superviseServer(
 }
 
 /**
- * One of our own commands as a child, which is started again when it ends. The child leaves when
- * this process dies, because its IPC channel closes. A child that ends before it was ever ready is
- * not started again.
+ * A command of sluice that runs as a child process, and is started again when it ends. The child
+ * ends when this process dies, because its IPC channel closes. A child that ends before it was ever
+ * ready is not started again.
  */
 export class CommandChild implements Child {
   readonly #name: string;

@@ -28,7 +28,7 @@ type DevOptions = {
   adminHost: string;
   workers: number;
   dataDir: string;
-  /** URL of a server that runs already; undefined: one is started. */
+  /** URL of a Redis that runs already. When it is undefined, `dev` starts one; so for natsUrl. */
   redisUrl: string | undefined;
   natsUrl: string | undefined;
   natsCredsFile: string | undefined;
@@ -37,7 +37,7 @@ type DevOptions = {
   replicas: number;
   streamMaxBytes: number;
   publicUrl: string | undefined;
-  /** The sinks; undefined: an ndjson sink in the data folder. */
+  /** The sinks. When this is undefined, items go to an ndjson sink in the data folder. */
   sinks: readonly SinkSetting[] | undefined;
 };
 
@@ -222,7 +222,8 @@ export class DevStart {
 
 /** Makes the URL at which this machine reaches a program that listens on `host`. */
 function urlOf(host: string, port: number): string {
-  // 127.0.0.1 and not localhost, for which clients first try ::1, where nothing listens.
+  // The URL does not say localhost, because clients first try ::1 for it, and nothing listens
+  // there.
   if (host === '0.0.0.0') return `http://127.0.0.1:${port}`;
   if (host === '::') return `http://localhost:${port}`;
   return `http://${host.includes(':') ? `[${host}]` : host}:${port}`;
@@ -232,7 +233,7 @@ function urlOf(host: string, port: number): string {
 export const DATA = ['demo-project', 'dev.json', 'dev.json.tmp', 'nats', 'redis', 'sink'] as const;
 
 /**
- * Returns the demo project of a data folder: created at the first start, found again at later ones.
+ * Returns the demo project of a data folder. The first start creates it, and later starts find it.
  */
 async function demoProject(link: NatsLink, dataDir: string): Promise<Project> {
   const store = await ProjectStore.open(link);

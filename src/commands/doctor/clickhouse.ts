@@ -9,8 +9,8 @@ import { VERSION_WANTED } from '../../sink/clickhouse/migrate.ts';
 const ROUND_TRIP_WARN_MS = 50;
 const FREE_SHARE_WARN = 0.1;
 /**
- * Parts in a partition: half of the number at which ClickHouse delays inserts
- * (parts_to_delay_insert).
+ * Number of parts in a partition from which doctor warns. At twice this number ClickHouse delays
+ * inserts (parts_to_delay_insert).
  */
 const PARTS_WARN = 500;
 

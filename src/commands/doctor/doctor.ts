@@ -39,8 +39,8 @@ function ingestSettings(): Check[] {
 }
 
 /**
- * Examines the deployment of the settings, sinks included, or with `--api` that of an ingest. The
- * sinks are the processor's, which ingest does not know.
+ * Examines the servers and sinks that the settings name. With `--api`, an ingest examines its own
+ * deployment instead, but no sinks, because ingest does not know those of the processor.
  */
 async function examine(flags: ApiFlags): Promise<Finding[]> {
   try {
@@ -55,8 +55,8 @@ async function examine(flags: ApiFlags): Promise<Finding[]> {
 }
 
 /**
- * Makes the checks of an examination that could not begin.
- * @throws any other error
+ * Makes failed checks from the error of an examination that could not begin.
+ * @throws the error, when it is neither about settings nor from the management API
  */
 function unexamined(error: unknown, { api }: ApiFlags): Check[] {
   if (error instanceof ConfigError)
@@ -68,7 +68,7 @@ function unexamined(error: unknown, { api }: ApiFlags): Check[] {
   return [{ what: `management API ${api}`, found: reasonOf(error), fail: true, fix }];
 }
 
-/** The state at the beginning of a line. */
+/** Matches the state at the beginning of a line. */
 const STATES = /^(?<state>ok|warn|fail)(?= )/gm;
 
 /** Prints the findings. The exit status is 1 when a check failed; warnings do not change it. */

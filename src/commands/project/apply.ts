@@ -21,8 +21,8 @@ import {
 } from './project-file.ts';
 
 /**
- * Number of writes at the same time. A thousand writes take seconds, and the broker has other
- * clients, too.
+ * Number of writes at the same time. It is bounded because the broker has other clients, too, and a
+ * thousand writes take seconds.
  */
 const WRITES_AT_ONCE = 32;
 /** Number of removals at the same time. Each waits three seconds for requests under way. */

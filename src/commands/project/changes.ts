@@ -57,7 +57,7 @@ export function changesBetween(
   return changes;
 }
 
-/** Largest share of the projects that `--prune` removes without `--force`. */
+/** Largest fraction of the projects that `--prune` removes without `--force`. */
 const PRUNED_SHARE_MAX = 0.1;
 
 /**

@@ -14,7 +14,7 @@ const stateOf = ({ enabled, key }: ProjectJson): ProjectStatus => {
   return key === undefined ? 'no key' : 'enabled';
 };
 
-/** The state of a project in its line, behind the id. */
+/** Matches the state of a project in its line, after the id. */
 export const STATES = new RegExp(`^\\S+ +(?<state>${PROJECT_STATES.join('|')})(?= )`, 'gm');
 
 export const SORT_FIELDS = ['id', 'name', 'plan', 'limit', 'quota', 'state'] as const;

@@ -38,8 +38,8 @@ const WAIT_SEC_DEFAULT = 15;
 const HEARTBEATS = streamSubject('heartbeats', 0).replace(/\d+$/, '');
 
 /**
- * Result of the command. `before` and `after` are the counter. `complete` is true when the counter
- * was set to the tally; otherwise the counter was only raised, if it changed at all.
+ * Result of the command. `before` and `after` are the counter's values. `complete` is true when the
+ * counter was set to the tally; otherwise the counter was only raised, if it changed at all.
  */
 type Reconciliation = {
   id: string;
@@ -150,7 +150,8 @@ async function reconcile(session: Session, idOrAlias: string, waitMs: number): P
   const checkpoints = new CheckpointBucket({ link, log: session.log });
   const { id } = await (await ProjectStore.open(link)).get(idOrAlias);
   const { month, ...before } = await readCounter(session, checkpoints, id);
-  // A request is counted first. Its frame is in a stream by the time its answer is due.
+  // A request is counted before it is queued. After this wait, the answers of all requests that are
+  // counted now are due, so their frames are in the streams.
   await sleep(ANSWER_MS_MAX);
   const processed = await untilProcessed(link, session.config.streamShards, waitMs);
   const { count: ofId } = await orCommandError(reader.ofProject(id, month));
@@ -206,7 +207,8 @@ export function reconcileCommand(): Command {
     .option('--wait <seconds>', 'for what is queued to be processed', integerIn(0, 3_600), WAIT_SEC_DEFAULT)
     .option('--json', 'print JSON')
     .action((id: string, flags: { wait: number }, command: Command) => {
-      // Flags before the name of this command belong to `usage`.
+      // Flags that stand before the word `reconcile` belong to `usage`, so the flags of both are
+      // read.
       const { api, json } = command.optsWithGlobals<ApiFlags & { json?: boolean }>();
       if (api !== undefined)
         throw new UsageError(

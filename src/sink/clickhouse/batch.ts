@@ -10,14 +10,14 @@ import type { Server } from './server.ts';
 import type { TableName } from './tables.ts';
 
 /**
- * A batch of the clickhouse sink. Rows wait in memory until the commit, or until they reach
- * SINK_BATCH_BYTES_MAX. Then the keys of resent items are looked up and noted, and each table gets
- * its rows in one insert.
+ * A batch of the clickhouse sink. Its rows wait in memory until the batch is prepared or committed,
+ * or until they have SINK_BATCH_BYTES_MAX. Then the batch looks up and notes the keys of items that
+ * clients may send again, and inserts the rows of each table together.
  */
 export class ClickHouseBatch implements SinkBatch {
   readonly #server: Server;
   readonly #recent: RecentFrames;
-  /** Number of entries of each frame, in this batch and before it. */
+  /** For each frame of this batch, the number of its entries that are stored or in this batch. */
   readonly #frames = new Map<string, number>();
   readonly #counts = new RecordCounts();
   #pending = new PendingRows();
@@ -65,7 +65,8 @@ export class ClickHouseBatch implements SinkBatch {
     assert(!this.#ended, 'a batch is committed once');
     await this.#flush();
     this.#ended = true;
-    // When another sink fails, the frame comes again, and its row must be refused again.
+    // A frame with a refused row is not noted as stored: when another sink fails, the frame comes
+    // again, and its row must be refused again.
     for (const { frameId } of this.#refused) this.#frames.delete(frameId);
     this.#recent.note(this.#frames);
     return this.#counts.list();

@@ -7,8 +7,8 @@ import { migrate, setRetention } from './migrate.ts';
 import { isAboutSetting, Server } from './server.ts';
 
 /**
- * `retentionDays`: days after their receipt when rows are removed; undefined leaves the removal to
- * the operator.
+ * `retentionDays`: rows are removed this many days after their receipt. When it is undefined, only
+ * the operator removes rows.
  */
 export type ClickHouseOptions = { log: Log; retentionDays?: number | undefined };
 
@@ -17,7 +17,8 @@ export type ClickHouseOptions = { log: Log; retentionDays?: number | undefined }
  * the rows that have the same project, day and row key.
  *
  * When the server is away at the start, the sink waits as it does later: each batch fails until the
- * server is there, and its frames are tried again. The start reports faults that no waiting fixes.
+ * server is there, and its frames are tried again. The start fails only for faults that no waiting
+ * fixes.
  */
 export class ClickHouseSink implements Sink {
   readonly guarantee = 'repeatable';

@@ -3,7 +3,7 @@ import type { RowBuffer } from './row-buffer.ts';
 import { RefusedError, type Server } from './server.ts';
 import { type TableName, WRITTEN } from './tables.ts';
 
-/** A refused row, by its number, and the reason. */
+/** Number of a refused row, and the reason for the refusal. */
 type Refused = { row: number; reason: string };
 /** Numbers of rows, in order. */
 type Rows = readonly number[];
@@ -14,23 +14,27 @@ type Insert = {
   projectOf: (row: number) => string;
 };
 
-/** Number of parts into which refused rows are split, and of inserts that run at the same time. */
+/**
+ * Number of parts into which rows are split when their insert is refused, and number of inserts
+ * that run at the same time.
+ */
 const PARTS = 4;
 /** A part of at most this many rows is split into single rows. */
 const FEW = 8;
 /**
- * Rows behind a refused one are halved until at most this many are left, so that few bytes are sent
- * again.
+ * Rows after a refused row are inserted in two halves if there are more than this. So a further
+ * refusal makes fewer bytes be sent again.
  */
 const CHAIN = 64;
 
 /**
- * Stores all rows but those that are left out. When the store refuses some rows, the rows of each
- * project are inserted separately, so that no project waits for another's rows. Where a project's
- * rows are refused and the store names a refused row, that row is left out: the rows before it are
- * inserted together, and those behind it apart. Where the store names none, the rows are inserted
- * in ever smaller parts until each refused row is alone. Rows that are inserted again in this way
- * have the same row keys, so none is stored twice for good.
+ * Stores all rows except those in `leftOut`. When the store refuses some rows, the rows of each
+ * project are inserted separately, so that no project waits for another's rows.
+ *
+ * When the store refuses rows of a project and names a refused row, that row is left out. The rows
+ * before it are inserted together, and the rows after it separately. When the store names no row,
+ * the rows are inserted in ever smaller parts until each refused row is alone. Rows that are
+ * inserted again in this way have the same row keys, so none is stored twice for good.
  * @returns the rows that the store refuses
  * @throws UnavailableError, also when the table is not as the sink made it, because such a table
  * refuses good rows
@@ -43,7 +47,7 @@ export async function insertRows(server: Server, insert: Insert): Promise<Refuse
   const refused: Refused[] = [];
   for (let parts = byProject(rows, insert.projectOf); parts.length > 0; ) {
     const smaller: Rows[] = [];
-    /** Rows before those that were refused. */
+    /** Rows that came before a refused row. They are inserted together in the next round. */
     const before: number[] = [];
     const untried = each(parts);
     const tryNext = async (): Promise<void> => {

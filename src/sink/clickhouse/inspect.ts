@@ -11,9 +11,12 @@ type ClickHouseReport = {
   schemaWanted: number;
   /** Whether the user's profile forbids writing. */
   readOnly: boolean;
-  /** The disk with the smallest free share, in bytes. */
+  /** The disk with the smallest fraction of free space. `free` and `total` are in bytes. */
   disk: { name: string; free: number; total: number };
-  /** Active parts of the partition that has the most. Many parts mean that merges fall behind. */
+  /**
+   * Number of active parts in the partition that has the most. Many parts mean that merges fall
+   * behind.
+   */
   parts: number;
   roundTripMs: number;
   /**

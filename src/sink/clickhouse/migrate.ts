@@ -3,7 +3,10 @@ import { ADDITIONS, MIGRATIONS, SCHEMA_VERSION, VERSION_TABLES } from './schema.
 import type { Server } from './server.ts';
 import { RETAINED } from './tables.ts';
 
-/** The first release that has everything the sink uses, and the oldest that the client supports. */
+/**
+ * The first release of ClickHouse that has everything the sink uses. It is also the oldest release
+ * that the client library supports.
+ */
 const VERSION_MIN = [24, 8] as const;
 
 export const isTooOld = (version: string): boolean => {
@@ -18,8 +21,8 @@ async function exists(server: Server, database: string): Promise<boolean> {
 }
 
 /**
- * Returns the version of the tables; 0 when there are none. Additions that this program does not
- * know are left out.
+ * Returns the version of the tables; 0 when there are none. Versions in the table `additions` that
+ * this program does not know are left out.
  * @throws UnavailableError
  */
 export async function schemaVersion(server: Server): Promise<number> {
@@ -29,7 +32,7 @@ export async function schemaVersion(server: Server): Promise<number> {
   let found = 0;
   for (const { name } of tables) {
     const known = name === 'additions' ? `WHERE version <= ${SCHEMA_VERSION}` : '';
-    // An alias `version` would replace the column in WHERE.
+    // The result is not named `version`, because this alias would replace the column in WHERE.
     const [row] = await server.query<{ latest: number }>(
       `SELECT max(version) AS latest FROM $db.${name} ${known}`,
     );
@@ -45,8 +48,7 @@ export async function serverVersion(server: Server): Promise<string> {
 }
 
 /**
- * Brings the tables up to date. When several processors do so at the same time, the later ones do
- * no harm.
+ * Brings the tables up to date. Several processors may do so at the same time without harm.
  * @throws SinkSettingError when waiting does not help, UnavailableError when it may
  */
 export async function migrate(server: Server): Promise<void> {

@@ -1,7 +1,7 @@
 /**
- * Rows in ClickHouse's format RowBinary: values follow one another, little-endian, and texts and
- * bytes come behind their length. Nothing is quoted or parsed. So a payload is copied once, and a
- * large payload is not copied.
+ * Rows in ClickHouse's format RowBinary: values follow one another, little-endian, and each text
+ * comes after its length. Nothing is quoted or parsed. So a payload is copied once, and a large
+ * payload is not copied.
  */
 
 /** Size of the first block of memory. Tables that get few rows need no more. */
@@ -19,7 +19,10 @@ export class RowBuffer {
   readonly #pieces: Uint8Array[] = [];
   #pieceBytes = 0;
   #block = Buffer.allocUnsafeSlow(BLOCK_BYTES_MIN);
-  /** Where the part of the block that is in a piece ends, and where the part in use ends. */
+  /**
+   * `#cut`: end of the part of the block that is already in a piece. `#at`: end of the part that is
+   * in use.
+   */
   #cut = 0;
   #at = 0;
   /** Where each row begins, counted from the first byte of the whole buffer. */

@@ -17,8 +17,8 @@ import { RowBuffer } from './row-buffer.ts';
 import type { TableName } from './tables.ts';
 
 /**
- * The last day that ClickHouse's Date can hold. Days from a broken clock that lie beyond it become
- * this day.
+ * The last day that ClickHouse's Date can hold, in days since 1970. A broken clock may give a later
+ * day, which becomes this day.
  */
 const DAY_MAX = 0xffff;
 
@@ -35,16 +35,15 @@ const isTyped = (table: TableName): table is TypedTable => Object.hasOwn(COLUMNS
 
 export const dayOf = (ms: number): number => Math.min(Math.max(Math.floor(ms / DAY_MS), 0), DAY_MAX);
 
-/** Where a row of a buffer came from. A heartbeat's row has no project. */
+/** The origin of a row of a buffer. The `projectId` of a heartbeat's row is empty. */
 export type Origin = Omit<RefusedRow, 'reason'> & { type: RecordType; projectId: string };
 /** The rows of one table, and the origin of each row. */
 export type TableRows = { readonly buffer: RowBuffer; readonly origins: Origin[] };
 
 /**
- * An item that its client may send again, with its rows, which are left out if the item is a
- * resend.
- * `isReplayed`: the item was a dead letter, and may have been noted at that time without being
- * stored.
+ * An item that its client may send again, and the place of its rows. If the item is a resend, its
+ * rows are not inserted. `isReplayed`: the item comes from a dead letter, so an earlier frame may
+ * have noted it without storing it.
  */
 export type ResendClaim = {
   readonly key: Buffer;

@@ -36,7 +36,7 @@ const INDEXED: Partial<Record<TableName, readonly string[]>> = {
 };
 const indexOn = (name: string): string => `by_${name} ${name} TYPE bloom_filter(0.01) GRANULARITY 4`;
 
-/** @param parts of the statement behind its columns and indexes */
+/** @param parts of the statement after its columns and indexes */
 function createTable(table: TableName, ...parts: readonly string[]): string {
   const indexes = (INDEXED[table] ?? []).map((name) => `INDEX ${indexOn(name)}`);
   const inside = [...columnsOf(table), ...indexes].map((line) => `  ${line}`).join(',\n');
@@ -48,11 +48,11 @@ const byDay = (owner: string): string =>
 ORDER BY (${owner}, day, received_at, row_key) SETTINGS ttl_only_drop_parts = 1`;
 
 /**
- * Returns the statements for a table of an earlier program. There the database computed columns
- * from the payload, and some values were wrong. Now the processor fills these columns, so they
- * become nullable and lose their default. Rows that exist keep their values and are marked
- * `unread`. The database converts these rows in the background, however many there are. The indexes
- * are dropped meanwhile, because an indexed column cannot be changed.
+ * Returns the statements that update a table of an earlier program. In such a table the database
+ * computed columns from the payload, and some values were wrong. Now the processor fills these
+ * columns, so they become nullable and lose their default. Rows that exist keep their values and
+ * are marked `unread`. The database converts these rows in the background, however many there are.
+ * The indexes are dropped meanwhile, because an indexed column cannot be changed.
  */
 const filledByProcessor = (table: TypedTable): string[] => {
   const names: readonly string[] = COLUMNS[table].map(({ name }) => name);
@@ -75,8 +75,8 @@ const WITH_SERVICE = ['spans', 'logs'].map(
  * Statements that lead from one version to the next; `$db` stands for the database. The first
  * version creates the tables as they are now. The other versions update tables that an earlier
  * program created. Never edit a released version: add another. One exception: the third version
- * changes all tables and columns that COLUMNS names today, so one that a later version adds must
- * also be added at the head of the third (IF NOT EXISTS).
+ * changes all tables and columns that COLUMNS names today. So a table or column that a later
+ * version adds must also be added at the head of the third version (IF NOT EXISTS).
  */
 export const MIGRATIONS: readonly (readonly string[])[] = [
   [
@@ -112,9 +112,9 @@ TTL seen_at + INTERVAL 2 HOUR SETTINGS index_granularity = 256, ttl_only_drop_pa
 export const SCHEMA_VERSION = MIGRATIONS.length;
 
 /**
- * Versions that only add parts which an earlier program neither reads nor must fill. They are
- * recorded in a table of their own, which a program that does not know them ignores. So an upgrade
- * can be undone.
+ * Versions that leave the tables usable for an earlier program, which need neither read nor fill
+ * what they add. They are recorded in the table `additions`, and a program ignores the versions in
+ * it that it does not know. So an upgrade can be undone.
  */
 export const ADDITIONS: ReadonlySet<number> = new Set([2, 3, 4]);
 

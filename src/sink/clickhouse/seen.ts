@@ -1,9 +1,9 @@
 /**
- * A table of items that clients may send again, with the times when they were received. It forgets
- * them after two hours.
+ * The table `seen_items`: items that clients may send again, and the times when they were received.
+ * It forgets an item after two hours.
  *
- * An item is noted before its row is stored. If the process ends in between, the frame comes again
- * and finds its own row key in the note. So its item is stored, and not taken for a resend of
+ * An item is noted before its row is stored. If the process ends between the two, the frame comes
+ * again and finds its own row key in the note. So its item is stored, and not taken for a resend of
  * itself. Two processors that get an item and its resend at the same moment may both store it.
  *
  * Some noted items are never stored: the server refused the row, or the frame was set aside after
@@ -31,7 +31,7 @@ type Seen = { rowKey: string; receivedAt: number };
 type SeenRow = { hex_key: string; hex_row_key: string; at: number | string };
 
 /**
- * Reads the notes about these keys. The result is by key in hex.
+ * Reads the notes about these keys, which are in hex. The result has them by key.
  * @throws UnavailableError
  */
 async function lookUp(server: Server, keys: readonly string[]): Promise<Map<string, Seen[]>> {
@@ -96,8 +96,8 @@ export async function claimItems(server: Server, claims: readonly ResendClaim[])
   if (claims.length === 0) return [];
   const seen = await lookUp(server, [...new Set(claims.map(({ key }) => hex(key)))]);
   const replayed = claims.filter(({ isReplayed }) => isReplayed);
-  // Row keys that the tables have, as far as replayed items need them, or will have after this
-  // batch.
+  // Row keys, in hex, that the tables have or will have after this batch. What the tables have is
+  // looked up for replayed items only.
   const stored = await storedRows(server, replayed, seen);
   const news = new RowBuffer();
   const resent = claims.filter(({ key, rowKey, receivedAt, isReplayed }) => {

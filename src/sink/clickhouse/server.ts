@@ -68,7 +68,7 @@ const ABOUT_THE_ROWS: ReadonlyMap<number, string> = new Map([
   [676, 'CANNOT_PARSE_IPV6'],
   [691, 'UNKNOWN_ELEMENT_OF_ENUM'],
 ]);
-/** The client's message for a request that took too long. */
+/** The message of the client library for a request that took too long. */
 const TIMED_OUT = 'Timeout error.';
 /**
  * Error codes for wrong credentials, a missing right or a missing database. They come from
@@ -126,8 +126,8 @@ function withoutRows(error: unknown): unknown {
 export const isAboutSetting = (error: UnavailableError): boolean => isAbout(ABOUT_THE_SETTING, error.cause);
 
 /**
- * Turns an error into an UnavailableError, which may pass. A TypeError or RangeError is a bug of
- * ours and stays as it is.
+ * Turns an error into an UnavailableError, since an outage may pass. A TypeError or RangeError is a
+ * bug of ours and stays as it is.
  */
 function asOutage(error: unknown): unknown {
   if (error instanceof TypeError || error instanceof RangeError) return error;

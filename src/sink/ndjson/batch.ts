@@ -18,12 +18,12 @@ export interface BatchJournal {
   /** When the stored item was received; undefined when the item is not known. */
   storedAt(item: Buffer): number | undefined;
   /**
-   * Makes the batch durable. Its lines are synced at `unfinishedPath` before. `newest`: when the
-   * newest line was received, Unix ms; undefined when there are no lines.
+   * Makes the batch durable. Before the call, its lines are synced at `unfinishedPath`. `newest`:
+   * when the newest line was received, Unix ms; undefined when there are no lines.
    */
   commit(found: Omit<BatchIndex, 'data' | 'committedAt'>, newest: number | undefined): Promise<void>;
   /**
-   * Makes durable what an earlier commit could not.
+   * Syncs folders that an earlier commit could not sync.
    * @throws UnavailableError
    */
   settle(): Promise<void>;
@@ -45,8 +45,8 @@ const CHARACTER_BYTES_MAX = 3;
 export class NdjsonBatch implements SinkBatch {
   readonly #journal: BatchJournal;
   /**
-   * Bytes of the journal's block that are in use. Lines that do not fit into the block follow it,
-   * in #behind.
+   * Bytes of the journal's block that are in use. Lines that do not fit into the block wait in
+   * #behind.
    */
   #blockBytes = 0;
   #behind: Uint8Array[] = [];
@@ -88,8 +88,8 @@ export class NdjsonBatch implements SinkBatch {
   }
 
   /**
-   * Writes a line into the block if it fits. A line in a buffer of its own would be copied twice
-   * more.
+   * Writes a line into the block if it fits, else into a buffer in #behind. A line in a buffer of
+   * its own is copied twice more.
    */
   #append({ head, json }: SinkRecord): void {
     const { block } = this.#journal;

@@ -1,10 +1,10 @@
 /**
- * The index beside a data file: the keys that keep the batch from being written again, and the
- * batch's counts.
+ * The index of a batch: the keys by which the sink recognises frames and items that it has stored,
+ * and the batch's counts.
  *
- * It has one line of JSON (the header). Then follow 16 bytes of key and a 16-bit count of stored
- * entries for each frame, and 16 bytes of key and the received_at as a double for each item that a
- * client may send again. Numbers are little-endian.
+ * The file has one line of JSON (the header). Then follow 16 bytes of key and a 16-bit count of
+ * stored entries for each frame, and 16 bytes of key and the received_at as a double for each item
+ * that a client may send again. Numbers are little-endian.
  */
 import { z } from 'zod';
 import { KEY_BYTES } from '../item-key.ts';

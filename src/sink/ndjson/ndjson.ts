@@ -59,8 +59,8 @@ export class NdjsonSink implements Sink {
   }
 
   /**
-   * Removes data files by the day on which they were stored: no record in a file was received
-   * later. Journals stay.
+   * Removes the data files of each day that ended by this moment. A file belongs to the day on
+   * which it was stored, and no record in it was received later. Journals stay.
    */
   async removeBefore(moment: number): Promise<void> {
     for (const stream of await namesIn(this.#dir)) {

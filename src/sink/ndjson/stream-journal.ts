@@ -37,7 +37,7 @@ const DAY_MS = 86_400_000;
 type KeptIndex = { n: number; committedAt: number; storedAt: number; receivedAt: number };
 
 /**
- * One stream's part of the ndjson sink. Its folder is the journal:
+ * One stream's part of the ndjson sink. Its folder has these files:
  *
  *     <stream>/<date>/<n>.ndjson     the lines of batch n; appears whole, by rename, never changes
  *     <stream>/journal/<n>.idx       its index: keys of what is stored, and its counts
@@ -57,12 +57,13 @@ type KeptIndex = { n: number; committedAt: number; storedAt: number; receivedAt:
  * earlier changes, and a rename between folders happens wholly or not at all. On other file
  * systems, another sync before the data's rename would help only in part (bench/HISTORY.md).
  *
- * Keys are kept for a time. A frame's time begins when the frame was stored or when this process
- * began, whichever is later, because a redelivery follows within minutes, however old the data is.
- * An item's time is its received_at. Frames use the monotonic clock: a machine that slept for an
- * hour has lost its acknowledgements, and by the wall clock its frames would be too old. An index
- * is removed when both of its times are over and its counts are in tally.json. An index of an
- * earlier process is removed by the age that it had when this process began.
+ * Keys are kept for a time. A frame's key is kept for FRAME_MEMORY_MS from the moment when the
+ * frame was stored or this process began, whichever is later: a redelivery follows within minutes,
+ * however old the data is. Frames use the monotonic clock: a machine that slept for an hour has
+ * lost its acknowledgements, and by the wall clock its frames would be too old. An item's key is
+ * kept until data is stored that was received some fifteen minutes later. An index is removed when
+ * none of its keys is needed any more and its counts are in tally.json. For this, an index of an
+ * earlier process is as old as it was when the newest index was committed.
  */
 export class StreamJournal implements StreamSink, BatchJournal {
   readonly #dir: string;
@@ -166,8 +167,8 @@ export class StreamJournal implements StreamSink, BatchJournal {
   }
 
   /**
-   * Returns the largest number of a data file, so that no name is used twice. Looks in the newest
-   * day folders, or in all folders when the journal is gone.
+   * Returns the largest number of a data file, so that no new file gets a number that is in use.
+   * The method looks in the newest day folders, or in all of them when the journal is gone.
    */
   async #newestData(folders: number): Promise<number> {
     const dates = (await namesIn(this.#dir)).filter(isDateFolder).sort();
@@ -212,7 +213,7 @@ export class StreamJournal implements StreamSink, BatchJournal {
     if (data !== null) await ensureFolder(dirname(join(this.#dir, data)));
     await move(`${path}.tmp`, path);
     if (data !== null) await move(this.unfinishedPath, join(this.#dir, data));
-    // The batch is stored now, and must be known as stored even when the rest fails.
+    // The batch is stored now, and must be known as stored even when a later step fails.
     this.#next++;
     this.#learn(n, index);
     this.#unsynced.add(this.#journal);
@@ -224,8 +225,8 @@ export class StreamJournal implements StreamSink, BatchJournal {
   /**
    * Returns a moment of the day under which a batch is filed. This day is never before the last
    * batch's day, with one exception: our clock is more than a day behind the last batch, and no
-   * line of this batch is newer than our clock. Then the clock was ahead at the last batch, and is
-   * right now.
+   * line of this batch is more than RECEIVED_DISORDER_MS_MAX ahead of our clock. Then the clock was
+   * ahead at the last batch, and is right now.
    */
   #dayOf(newest: number): number {
     const now = this.#clock.now();
@@ -234,12 +235,13 @@ export class StreamJournal implements StreamSink, BatchJournal {
   }
 
   /**
-   * Makes durable what an earlier commit could not.
+   * Syncs folders that an earlier commit could not sync.
    * @throws UnavailableError
    */
   async settle(): Promise<void> {
     for (const dir of this.#unsynced) {
-      // A reader may have removed the files of a day, and its folder with them.
+      // A folder that is gone is not synced: the files of a day may be removed, and the folder with
+      // them.
       if (dir === this.#journal || (await exists(dir))) await syncFolder(dir);
       this.#unsynced.delete(dir);
     }

@@ -2,10 +2,10 @@
  * The tally of an ndjson folder, which is kept beside the data. `sluice usage reconcile` reads it.
  *
  * Each batch's index has the batch's counts, so they are committed together with the data. Before
- * indexes are removed, their counts go to `tally.json`, with the number of the last batch that it
- * includes. So a stream's tally is that file plus the indexes of later batches. A running processor
- * may move counts while a reader reads; the reader then finds that the file has changed, and reads
- * again.
+ * indexes are removed, their counts go to `tally.json`, which also has the number of the last batch
+ * that it includes. So a stream's tally is that file plus the indexes of later batches. A running
+ * processor may move counts while a reader reads. The reader then finds that the file has changed,
+ * and reads again.
  */
 import { readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -25,7 +25,7 @@ const fileSchema = z.object({
 });
 
 /**
- * Reads a journal's `tally.json`. Without this file, nothing is counted up to batch 0.
+ * Reads a journal's `tally.json`. Without this file, no batch is included and there are no counts.
  * @throws JournalError
  */
 export async function loadTallyFile(journal: string): Promise<{ upTo: number; counts: TallyCounts }> {
@@ -64,8 +64,8 @@ async function readIndexes(streamDir: string, upTo: number, tally: Tally): Promi
     const index = decodeIndex(await readFile(path), path);
     if (n === newest) {
       if (await isUncommitted(streamDir, n, index)) continue;
-      // A processor that starts removes an uncommitted index before its lines. So the index is
-      // looked for again: if it is gone, the reader starts anew.
+      // During this check, a processor that starts may have removed an uncommitted index, then its
+      // lines. So the index is looked for again: if it is gone, the reader starts anew.
       await stat(path);
     }
     tally.addAll(index.tally);

@@ -8,7 +8,10 @@ const BYTEA_OID = 17;
 const TEXT_OID = 25;
 const FLOAT8_OID = 701;
 const HEAD_BYTES = 20;
-/** A column of type text cannot hold NUL. Only a text that is not JSON can have a NUL. */
+/**
+ * Matches NUL, which a column of type text cannot hold. Only a text that is not JSON can have a
+ * NUL.
+ */
 const NUL = /\0/g;
 
 function header(

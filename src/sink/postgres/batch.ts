@@ -13,7 +13,9 @@ import { claimFrames, claimItems, forgetItems, prune } from './seen.ts';
 import { withoutStored } from './stored-rows.ts';
 import { addToTally } from './tally.ts';
 
-/** A batch removes old keys: at most this number plus twice the number of keys that it adds. */
+/**
+ * Old keys of each kind that a batch removes at most, beyond twice the number of keys that it adds.
+ */
 const PRUNE_ROWS = 1_000;
 
 /** The part of a stream that a batch needs. */
@@ -26,7 +28,8 @@ export interface BatchTarget {
 
 type PlacedRecord = SentRecord & { frameId: string; entry: number };
 /**
- * An entry, or its records since the last block. `usage`: set while the entry is not counted yet.
+ * An entry with its records, or only with those that came since the last block was written.
+ * `usage`: set while the entry is not counted yet.
  */
 type PendingEntry = {
   frameId: string;
@@ -37,8 +40,8 @@ type PendingEntry = {
 };
 
 /**
- * PostgreSQL's `no partition of relation … found for row`: an operator has just removed the
- * partition.
+ * Error code of PostgreSQL's `no partition of relation … found for row`. The sink gets it when an
+ * operator has just removed the partition.
  */
 const CHECK_VIOLATION = '23514';
 
@@ -84,8 +87,8 @@ export class PostgresBatch implements SinkBatch {
   }
 
   /**
-   * Returns the frame's key in hex. The last one is remembered, because entries come frame by
-   * frame.
+   * Returns the frame's key in hex. The key of the last frame is remembered, because entries come
+   * frame by frame.
    */
   #keyOf(frameId: string): string {
     if (frameId !== this.#lastFrame.id)
@@ -123,7 +126,7 @@ export class PostgresBatch implements SinkBatch {
   async #flushMost(): Promise<void> {
     const last = this.#pending.at(-1);
     await this.#flush();
-    // More records of this entry may follow.
+    // The last entry stays pending, because more of its records may follow.
     if (last) this.#pending = [{ frameId: last.frameId, frame: last.frame, index: last.index, records: [] }];
   }
 
@@ -178,8 +181,9 @@ export class PostgresBatch implements SinkBatch {
 
   /**
    * Inserts the rows, and forgets the keys of refused items: a refused item that is replayed later
-   * must not be taken for a resend of itself. A container of which some elements are refused is
-   * stored; those elements are replayed as a container without a key.
+   * must not be taken for a resend of itself. When only elements of a container are refused, the
+   * container's key stays: its other elements are stored, and the refused ones are replayed as a
+   * container without a key.
    */
   async #insert(transaction: Transaction, records: readonly PlacedRecord[]): Promise<void> {
     const refused = await insertAccepted(transaction, records);
@@ -197,7 +201,10 @@ export class PostgresBatch implements SinkBatch {
     for (const record of records) if (!without.has(record)) this.#counts.add(record.type, 'stored');
   }
 
-  /** Returns the entries that are not stored yet. From now on no other processor stores them. */
+  /**
+   * Returns the entries that are not stored yet. Until the transaction ends, no other processor can
+   * store them.
+   */
   async #claimEntries(transaction: Transaction, entries: readonly PendingEntry[]): Promise<PendingEntry[]> {
     const upTo = new Map(entries.map(({ frame, index }) => [frame, index + 1]));
     const frames = [...upTo].map(([frame, count]) => ({ key: Buffer.from(frame, 'hex'), entries: count }));
@@ -224,8 +231,8 @@ export class PostgresBatch implements SinkBatch {
   async #finish(transaction: Transaction): Promise<void> {
     const { stream, clock } = this.#target;
     const rows = 2 * this.#claims + PRUNE_ROWS;
-    // Keys are pruned by the data's time, because frames in the stream may be hours old. The time
-    // is at most our clock's, because a worker's clock may be ahead of ours.
+    // Keys of items are pruned by the data's time, because frames in the stream may be hours old.
+    // This time is at most our clock's, because a worker's clock may be ahead of ours.
     const time = this.#oldest === Number.POSITIVE_INFINITY ? undefined : Math.min(this.#oldest, clock.now());
     const resendsFrom = time && time - RESEND_WINDOW_MS - RECEIVED_DISORDER_MS_MAX;
     await prune(transaction, { stream, resendsFrom, rows });

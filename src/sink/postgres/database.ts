@@ -93,9 +93,9 @@ SET LOCAL client_min_messages = warning;
 SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'`;
 
 /**
- * Limits each wait of a transaction for a lock. A change of a table waits for every reader and
- * writer of the table, and all later ones wait behind it. So it gives up soon, and is tried again
- * later.
+ * Limits each wait of a transaction for a lock to one second. A change of a table waits for every
+ * reader and writer of the table, and all later readers and writers wait behind the change. So the
+ * change gives up soon, and is tried again later.
  */
 export const LIMIT_LOCK_WAITS = 'SET LOCAL lock_timeout = 1000';
 
@@ -115,7 +115,7 @@ export class Transaction {
 
   /**
    * Keeps the server from ending the transaction as idle: sends a statement if the last one was
-   * long ago. Called where nothing else may be sent for a while.
+   * long ago. The batch calls it when it has no other statement to send for a while.
    * @throws UnavailableError
    */
   async keep(): Promise<void> {

@@ -20,8 +20,8 @@ function readName(name: string): { table: PartitionedTable; day: number } | unde
 }
 
 /**
- * Comment on a partition that is detached for good. A partition that an operator has detached lacks
- * it.
+ * Comment on a partition that the sink has detached for good. A partition that an operator has
+ * detached lacks this comment.
  */
 const OUTDATED = 'older than SLUICE_RETENTION: to be dropped';
 
@@ -32,8 +32,8 @@ const OUTDATED = 'older than SLUICE_RETENTION: to be dropped';
  *
  * A new partition is created as a separate table and then attached, which waits for no reader or
  * writer of the other partitions. CREATE TABLE … PARTITION OF would wait for a report that runs for
- * an hour, and all others would wait behind it. A table that was detached and still has the
- * partition's name is attached again.
+ * an hour, and all other readers and writers would wait behind that statement. A table that was
+ * detached and still has the partition's name is attached again.
  */
 export class Partitions {
   readonly #database: Database;
@@ -133,7 +133,7 @@ ALTER TABLE sluice.${table} DETACH PARTITION sluice.${name};
 COMMENT ON TABLE sluice.${name} IS '${OUTDATED}'`);
 }
 
-/** Drops a detached partition, unless a late row of its day has had it attached again. */
+/** Drops a detached partition, unless it was attached again for a late row of its day. */
 async function drop(transaction: Transaction, partition: Partition): Promise<void> {
   await transaction.query(LIMIT_LOCK_WAITS);
   await transaction.query(LOCK);

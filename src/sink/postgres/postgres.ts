@@ -29,8 +29,8 @@ const REFUSED = /^(28|3D|42501)/;
  *     sluice.migrations                   versions of the schema
  *
  * When the database is away at the start, the sink waits as it does later: each batch fails until
- * the database is there, and its frames are tried again. The start reports faults that no waiting
- * fixes.
+ * the database is there, and its frames are tried again. The start fails only for faults that no
+ * waiting fixes.
  */
 export class PostgresSink implements Sink {
   readonly guarantee = 'exactly once';

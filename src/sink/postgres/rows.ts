@@ -1,6 +1,6 @@
 /**
- * Turns records into rows. Rows are inserted a whole column at a time, with one statement for each
- * table.
+ * Turns records into rows. One statement inserts all rows of a table, and has one parameter for
+ * each column with the values of all rows.
  */
 import { isExtraType } from '../../lib/item-types.ts';
 import { isSplit, type SentRecord } from '../containers.ts';
@@ -23,7 +23,7 @@ const placeOf = (rows: readonly Row[]): Buffer => numberArray(rows.map(({ place 
 const texts = (rows: readonly Row[], of: (row: Row) => string | Uint8Array | undefined): Buffer =>
   textArray(rows.map(of));
 
-/** Makes the parameter for each column from the rows. */
+/** For each column, the function that makes its parameter from the rows. */
 const VALUES: Readonly<Record<string, (rows: readonly Row[]) => Buffer>> = {
   project_id: (rows) => texts(rows, (row) => item(row).envelope.projectId),
   event_id: (rows) => texts(rows, (row) => item(row).envelope.eventId),

@@ -220,15 +220,16 @@ export const ADDED_COLUMNS: Partial<Record<PartitionedTable, string>> = {
 export const SCHEMA_VERSION = MIGRATIONS.length;
 
 /**
- * Versions that only add parts which an earlier program neither reads nor must fill. Each of them
- * is recorded as a negative number, and a program that does not know it ignores it. So an upgrade
- * can be undone.
+ * Versions that leave the schema usable for an earlier program, which need neither read nor fill
+ * what they add. Each of them is recorded as a negative number, and a program ignores negative
+ * numbers that it does not know. So an upgrade can be undone.
  */
 const ADDITIONS: ReadonlySet<number> = new Set([2, 3, 4, 5, 6]);
 
 /**
- * Looks in the catalogue and not with `to_regclass`: a session remembers that it did not find a
- * name, and would not find it even after another processor has made the schema.
+ * Query that looks for the table of versions in the catalogue. `to_regclass` would not do: a
+ * session that did not find a name remembers this, even after another processor has made the
+ * schema.
  */
 const FIND_MIGRATIONS = `SELECT 1 FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
 WHERE n.nspname = 'sluice' AND c.relname = 'migrations'`;
@@ -267,13 +268,13 @@ async function makeSchema(transaction: Transaction): Promise<void> {
   );
 }
 
-/** Error code of the server: a lock was not to be had in time. */
+/** Error code of the server when a lock was not free in time. */
 const LOCKED = '55P03';
 
 /**
  * Brings the schema up to date. Only one processor does so at a time: it holds a lock of the
- * database that ends with the transaction. While a report reads a table that must change, it gives
- * up, so that no other processor waits behind it.
+ * database that ends with the transaction. While a report reads a table that must change, the
+ * migration gives up, so that nobody waits behind it.
  * @throws SchemaError when waiting does not help, UnavailableError when it may
  */
 export async function migrate(database: Database): Promise<void> {

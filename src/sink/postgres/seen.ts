@@ -39,7 +39,7 @@ export async function entriesStored(
 type FrameClaim = { key: Buffer; entries: number };
 
 /**
- * Locks and returns the rows with these keys, which another processor has inserted.
+ * Locks and returns the rows with these keys, which had been inserted before.
  * @throws UnavailableError when one of the keys was pruned meanwhile
  */
 async function lock<Row extends { key: Buffer }>(
@@ -71,7 +71,7 @@ const INSERT_ITEMS = `WITH mine AS (
 SELECT key FROM unnest($1::bytea[]) AS t (key) EXCEPT SELECT key FROM mine`;
 
 /**
- * Marks the entries as stored.
+ * Notes for each frame that its first `entries` entries are stored with this transaction.
  * @returns how many entries of each frame were stored before, by key in hex; unknown frames are
  * left out
  * @throws UnavailableError

@@ -89,7 +89,7 @@ function tableOf({ type }: SentRecord): string {
 }
 
 /**
- * Returns the records without those of an archive that the tables have already.
+ * Returns the records, except those that come from an archive and that the tables have already.
  * @throws UnavailableError
  */
 export async function withoutStored<Sent extends SentRecord>(

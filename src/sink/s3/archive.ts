@@ -49,7 +49,8 @@ export type Span = { since: number; until: number };
 export type ArchivedDay = { stream: string; date: string; objects: { key: string; rows: number }[] };
 
 /**
- * Returns the days that have objects in this time, oldest first, and the streams of a day by name.
+ * Yields the days and streams that have objects in this span of time: the oldest day first, and the
+ * streams of a day by name.
  */
 export async function* archivedDays(bucket: Bucket, prefix: string, span: Span): AsyncIterable<ArchivedDay> {
   const streams = await bucket.folders(prefix);
@@ -73,7 +74,7 @@ export async function* archivedDays(bucket: Bucket, prefix: string, span: Span):
 
 const LINE_FEED = 0x0a;
 const COMMA = 0x2c;
-/** Members whose value is the record's last one and is taken byte for byte. */
+/** Names of members that come last in a record, and whose value is taken byte for byte. */
 const LAST: readonly string[] = ['payload', 'payload_base64', 'body', 'body_base64'];
 
 /**

@@ -22,8 +22,9 @@ export class S3Error extends Error {
 }
 
 /**
- * Whether the condition of a write does not hold, or another write of the same key is under way.
- * The end of an upload in parts may be answered with status 200 and this error code.
+ * Whether a write failed because its condition does not hold, or because another write of the same
+ * key is under way. A store may answer the end of an upload in parts with status 200 and such an
+ * error code.
  */
 const isConditionFailed = (error: unknown): boolean =>
   error instanceof S3Error &&
@@ -39,7 +40,10 @@ function tag(xml: string, name: string): string | undefined {
   return value === undefined ? undefined : unescaped(value);
 }
 
-/** Smallest difference between clocks that counts: stores report their time only in seconds. */
+/**
+ * Smallest change of the difference between the store's clock and ours that is noted. Stores report
+ * their time only in seconds.
+ */
 const CLOCK_STEP_MS_MIN = 60_000;
 /** Returns a time like `20260102T030405Z`. */
 const datetime = (ms: number): string => new Date(ms).toISOString().replace(/[:-]|\.\d{3}/g, '');
@@ -207,7 +211,8 @@ export class Bucket {
       const list = Buffer.from(`<CompleteMultipartUpload>${parts.join('')}</CompleteMultipartUpload>`);
       const request = { query: { uploadId }, pieces: [list], headers: condition };
       const answer = await this.#ask('POST', key, request);
-      // S3 may begin its answer before it knows whether the upload succeeded.
+      // An answer with status 200 may hold an error: S3 may begin its answer before it knows
+      // whether the upload succeeded.
       if (answer.body.includes('<Error>')) throw outage(new S3Error(200, `${answer.body}`));
     } catch (error) {
       // The parts of an upload cost money until the upload is ended.
@@ -250,8 +255,8 @@ export class Bucket {
   }
 
   /**
-   * Learns the store's time.
-   * @returns false when the difference was known before, or the time cannot be read
+   * Learns how far the store's clock is ahead of ours.
+   * @returns false when this was known before, or the store's time cannot be read
    */
   #learnsClock(date = ''): boolean {
     const aheadMs = Date.parse(date) - Date.now();
@@ -287,7 +292,7 @@ function exchange(
 const outage = (error: S3Error): UnavailableError =>
   new UnavailableError(`s3: ${error.message}`, { cause: error });
 
-/** Yields the same bytes in parts of S3_PART_BYTES. */
+/** Yields the bytes of the pieces in parts of S3_PART_BYTES. */
 function* partsOf(pieces: readonly Uint8Array[]): Generator<Uint8Array[]> {
   let part: Uint8Array[] = [];
   let bytes = 0;

@@ -34,7 +34,7 @@ const ZSTD = { params: { [constants.ZSTD_c_compressionLevel ?? 0]: 1 }, chunkSiz
 
 /**
  * Packs lines.
- * @returns bytes in memory of their own
+ * @returns bytes that share no memory with `data`
  */
 async function packed(data: Uint8Array, compression: Compression): Promise<Uint8Array> {
   if (compression === 'none') return Buffer.from(data);

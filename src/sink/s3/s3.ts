@@ -9,7 +9,7 @@ import { Bucket, S3Error } from './bucket.ts';
 import { type S3Parts, S3Stream } from './stream.ts';
 
 /**
- * Statuses that come from settings: moved (another region), malformed (a region or name),
+ * HTTP statuses that wrong settings cause: moved (another region), malformed (a region or name),
  * forbidden, not found.
  */
 const REFUSED: readonly number[] = [301, 307, 400, 401, 403, 404];

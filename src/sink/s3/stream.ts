@@ -123,7 +123,7 @@ export class S3Stream implements StreamSink, BatchStream {
     { hours, frames, resends, ...brought }: Brought,
     { now, held }: { now: boolean; held(): void },
   ): Promise<void> {
-    // A worker's clock may be ahead of ours.
+    // The time is at most our clock's, because a worker's clock may be ahead of ours.
     const newest = Math.min(brought.newest, this.#parts.clock.now());
     const into = await this.#alone(async () => {
       const gathered = this.#gathered;
@@ -142,7 +142,7 @@ export class S3Stream implements StreamSink, BatchStream {
     if (now) return this.#flush();
     if (into.hours.size === 0 && !this.#unstored) return;
     if (!this.#timer) this.#flushIn(this.#parts.address.objectMs);
-    // If this fails, the next batch does not begin before the records are stored.
+    // A failure is ignored here, because begin() stores these records before the next batch.
     if (into.isFull) await this.#flush().catch(() => undefined);
     held();
     await into.durable;
@@ -194,7 +194,8 @@ export class S3Stream implements StreamSink, BatchStream {
       const folder = `${address.prefix}${hourFolder(this.#stream, hour)}`;
       const key = `${folder}${objectName(lines.keys, address.compression)}`;
       const isTaken = await bucket.put(key, await lines.content(), IS_NEW);
-      // An object with this key has the same rows: it was stored before, and the answer was lost.
+      // When the write does not take effect and the key has an object, this object has the same
+      // rows: it was stored before, and the answer was lost.
       if (!isTaken && !(await bucket.has(key)))
         throw new UnavailableError(`s3: another write of ${key} is under way`);
     }
@@ -213,7 +214,7 @@ export class S3Stream implements StreamSink, BatchStream {
       );
   }
 
-  /** Runs works one after the other. */
+  /** Runs `work` when all earlier work has ended. */
   #alone<T>(work: () => Promise<T>): Promise<T> {
     const done = this.#turn.then(work);
     this.#turn = done.catch(() => undefined);

@@ -5,12 +5,13 @@
  */
 import { BinaryReader, WireType } from '@bufbuild/protobuf/wire';
 
-/** A message as OTLP/JSON. Nothing is known of the values of a message that came as JSON. */
+/** A message as OTLP/JSON. If the message came as JSON, its values are not checked yet. */
 export type OtlpMessage = Record<string, unknown>;
 
 /**
- * Thrown for a record that is no OTLP. The message is for an operator and has nothing of the
- * record. It has no stack: a request may have millions of bad records, and a stack takes 10 µs.
+ * Thrown for a record that is no OTLP. The message is for an operator and quotes nothing of the
+ * record. The error has no stack: a request may have millions of bad records, and a stack takes 10
+ * µs.
  */
 export class OtlpError extends Error {
   override name = 'OtlpError';
@@ -23,11 +24,11 @@ export class OtlpError extends Error {
   }
 }
 
-/** Messages within messages, at most; protobuf itself stops at 100. */
+/** Most levels of messages within messages. Other protobuf decoders stop at 100 levels. */
 const DEPTH_MAX = 400;
 /**
- * Messages in one record, at most. Each takes some hundred bytes of memory, and two bytes of a
- * request.
+ * Most messages in one record. Each takes only two bytes of a request, but some hundred bytes of
+ * memory.
  */
 const MESSAGES_MAX = 100_000;
 
@@ -205,7 +206,7 @@ type Message = { fields: (Field | undefined)[]; isOneOf: boolean };
 
 export const bufferOf = ({ buffer, byteOffset, length }: Uint8Array): Buffer =>
   Buffer.from(buffer as ArrayBuffer, byteOffset, length);
-/** Bytes that are no UTF-8 become U+FFFD. */
+/** Decodes UTF-8. Other bytes become U+FFFD. */
 const utf8 = (bytes: Uint8Array): string => bufferOf(bytes).toString();
 
 const READS: Readonly<Record<Scalar, readonly [WireType, Read]>> = {
@@ -261,8 +262,8 @@ class Decoding {
   }
 
   /**
-   * Reads the fields up to `end` into the object. A field that comes again replaces the first, or
-   * adds to it.
+   * Reads the fields up to `end` into the object. A field that comes again replaces the earlier
+   * value; a list grows instead, and a message is merged.
    */
   into(found: OtlpMessage, message: Message, end: number, depth = 0): OtlpMessage {
     if (depth > DEPTH_MAX) throw new OtlpError('it is nested too deep');

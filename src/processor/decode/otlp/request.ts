@@ -51,15 +51,19 @@ const SHARED_RATIO_MAX = 32;
 const SHARED_BYTES_MIN = 1 * MIB;
 const SHARED_BYTES_MAX = RECORDING_BYTES_MAX;
 
-/** Elements of a container. A sink splits no container that has more (sink/containers.ts). */
+/**
+ * Most elements of a container. A sink does not split a container that has more
+ * (sink/containers.ts).
+ */
 const ELEMENTS_MAX = 1_000;
 const CONTAINER_BYTES_MAX = 1 * MIB;
-/** Bytes that a container takes beside its elements: its line in a file, its notes in a sink. */
+/** Bytes that a container takes besides its elements: its line in a file, its notes in a sink. */
 const CONTAINER_OWN_BYTES = 512;
 /**
- * A container that has the shared attributes has fewer elements, because a sink that splits it
- * repeats them in each row. From SPLIT_REPEATED_BYTES on a sink keeps the container whole, and a
- * container of ELEMENTS_MIN is better than many with a large resource each.
+ * Most bytes that splitting a container may repeat. A sink that splits a container puts the shared
+ * attributes into each row, and keeps the container whole if these rows would repeat more. So a
+ * container with large shared attributes gets fewer elements, but at least ELEMENTS_MIN, because
+ * each further container has the large attributes again.
  */
 const SPLIT_REPEATED_BYTES = 1 * MIB;
 const ROW_OWN_BYTES = 1 * KIB;
@@ -73,7 +77,10 @@ const OF_COLUMNS = [
 ];
 const OF_COLUMN_CHARS_MAX = 400;
 
-/** Item index of a dead letter. A replay of it then makes items that no other has. */
+/**
+ * Number that a dead letter adds to its item's index. So a replay of the dead letter makes items
+ * whose indexes no other item has.
+ */
 const LETTER_INDEX = 65_536;
 
 /** An item that an OTLP item becomes. `fault`: why its records cannot be stored. */
@@ -155,13 +162,13 @@ class Request {
     yield { item: bad.length === records.length ? this.#item : this.#letterOf(bad), fault };
   }
 
-  /** Returns a request with these records alone. */
+  /** Returns an item whose payload is a request with only these records. */
   #letterOf(records: readonly FoundRecord[]): WholeItem {
     const payload = requestWith(this.#encoding, this.#payload, records);
     return { ...this.#item, index: this.#item.index + LETTER_INDEX, length: payload.length, payload };
   }
 
-  /** Whether the records share so much that it cannot be repeated in each. */
+  /** Whether repeating resources and scopes in each record would take too many bytes. */
   *#repeatsTooMuch(records: readonly FoundRecord[]): Steps<boolean> {
     let repeated = 0;
     for (const record of records) {
@@ -201,9 +208,7 @@ function messageFrom(encoding: Encoding, name: MessageName, bytes: Uint8Array): 
 
 /** Matches an integer with more digits than a double holds; perhaps one within a string. */
 const LONG_INTEGER = /[:,[\s]-?\d{16}/;
-/**
- * Bytes between two quotes are a string; everything else of valid JSON outside strings is a token.
- */
+/** Matches a character of a number, outside strings of valid JSON. */
 const TOKEN = /[-\d.eE+]/;
 
 /** Returns the JSON text with quotes around long integers, so that they keep all digits. */
@@ -314,7 +319,7 @@ interface Rows {
   readonly bytes: number;
   /**
    * Adds a record.
-   * @returns the item that became complete before it
+   * @returns the item that was complete before this record
    * @throws OtlpError
    */
   add(message: OtlpMessage, outer: ReadOuter): WholeItem | undefined;

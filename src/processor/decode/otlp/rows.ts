@@ -4,11 +4,12 @@
  */
 import { OtlpError, type OtlpMessage } from './messages.ts';
 
-/** Values within values, at most. */
+/** Most levels of values within values. */
 const DEPTH_MAX = 100;
 /**
- * Attributes, values, events and links of one record, at most. Each may take 50 bytes of a row and
- * 1.5 µs, without a pause. SDKs send 128 attributes, events and links at most.
+ * Most attributes, values, events and links of one record together. Each may take 50 bytes of a
+ * row, and 1.5 µs in which the process cannot pause. SDKs send 128 attributes, events and links at
+ * most.
  */
 const VALUES_MAX = 20_000;
 
@@ -47,7 +48,7 @@ function idIn(value: unknown, name: string, bytes: 8 | 16): string {
 const INTEGER = /^-?\d{1,20}$/;
 const INT64 = { min: -(2n ** 63n), max: 2n ** 63n - 1n };
 const UINT64 = { min: 0n, max: 2n ** 64n - 1n };
-/** Matches an integer that both of them hold, as most are. */
+/** Matches an integer that is within both INT64 and UINT64, as most are: up to 18 digits. */
 const PLAIN_INTEGER = /^(?:0|[1-9]\d{0,17})$/;
 
 /** Returns an integer of 64 bits as its digits; '0' when it is absent. */
@@ -98,7 +99,7 @@ const KIND_NAMES = ['UNSPECIFIED', ...KINDS.map((kind) => kind.toUpperCase())].m
 );
 const STATUS_NAMES = ['STATUS_CODE_UNSET', 'STATUS_CODE_OK', 'STATUS_CODE_ERROR'] as const;
 const STATUS_ERROR = 2;
-/** Each level has four severities, from 1 on. */
+/** Levels of logs. Each level has four severity numbers: `trace` has 1 to 4, `debug` 5 to 8. */
 const LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal'] as const;
 const SEVERITIES_PER_LEVEL = 4;
 const SEVERITY_NAMES = [
@@ -114,8 +115,8 @@ const LEVEL_OF_TEXT: Readonly<Record<string, string>> = {
   critical: 'fatal',
 };
 /**
- * Bits of a span's flags: whether it is known that the parent is in another process, and whether it
- * is.
+ * Bits of a span's flags. HAS_IS_REMOTE says that IS_REMOTE is known, and IS_REMOTE that the span's
+ * parent is in another process.
  */
 const HAS_IS_REMOTE = 0x100;
 const IS_REMOTE = 0x200;
@@ -211,7 +212,7 @@ export class SharedAttributes {
     this.bytes = Buffer.byteLength(this.text);
   }
 
-  /** Returns the members without some, of which the record has its own. */
+  /** Returns the members, except those whose names the record has itself. */
   without(names: ReadonlySet<string>): string {
     return [...this.#members].flatMap(([name, member]) => (names.has(name) ? [] : [member])).join(',');
   }
@@ -220,7 +221,9 @@ export class SharedAttributes {
     return this.#members.has(name);
   }
 
-  /** Returns those of these names, unless they are long. */
+  /**
+   * Returns the attributes with these names, except those whose member is longer than `charsMax`.
+   */
   some(names: readonly string[], charsMax: number): SharedAttributes {
     const found = names.map((name) => [name, this.#members.get(name) ?? ''] as const);
     return new SharedAttributes(new Map(found.filter(([, { length }]) => length > 0 && length <= charsMax)));
@@ -259,9 +262,7 @@ export const resourceAttributes = (resource: OtlpMessage, schemaUrl: unknown): S
 export const scopeAttributes = (scope: OtlpMessage, schemaUrl: unknown): SharedAttributes =>
   shared('scope.', scope, schemaUrl, ['name', 'version']);
 
-/**
- * Writes the `attributes` of a record: its own, then those that it shares and does not have itself.
- */
+/** Writes the `attributes` of a record: first its own, then shared attributes of other names. */
 function ownAttributes(writing: Writing, list: unknown, from: readonly SharedAttributes[]): string {
   const members: string[] = [];
   let own: Set<string> | undefined;

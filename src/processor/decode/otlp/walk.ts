@@ -1,6 +1,6 @@
 /**
  * Walks through the outer structure of an OTLP request: resources, in each of them scopes, in each
- * scope records. It decodes nothing, and may pause after each step.
+ * scope records. The walk decodes no record, and yields often, so that the process may pause it.
  */
 import { isUtf8 } from 'node:buffer';
 import { BinaryReader, BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
@@ -12,11 +12,14 @@ import { bufferOf, OtlpError } from './messages.ts';
 
 /** A range of the request's bytes. */
 export type Range = readonly [start: number, end: number];
-/** The own message of a resource or scope as it came, and the schema URL beside it. */
+/**
+ * `own`: the message of a resource or scope itself, as it came. `schemaUrl`: the schema URL that
+ * came beside this message.
+ */
 export type Outer = { own: Uint8Array | undefined; schemaUrl: Uint8Array | undefined };
 /**
- * A record, with the resource and the scope around it. `cut`: the bytes that must go into another
- * request so that it has this record; in protobuf with the tag and length before it.
+ * A record, with the resource and the scope around it. `cut`: the range of bytes that another
+ * request needs to have this record. In protobuf, `cut` begins with the record's tag and length.
  */
 export type FoundRecord = { resource: Outer; scope: Outer; range: Range; cut: Range };
 
@@ -43,12 +46,15 @@ const TOO_MANY = 'the request has too many records';
 
 // ---- Protobuf ----
 
-/** Fields of a message at each level. */
+/**
+ * Numbers of the protobuf fields with a level's own message, its list of children (by level), and
+ * its schema URL.
+ */
 const OWN = 1;
 const CHILD = [1, 2, 2] as const;
 const SCHEMA_URL = 3;
 
-/** The walk needs no text. */
+/** Makes a reader that decodes no text, because the walk needs none. */
 const readerOf = (bytes: Uint8Array): BinaryReader => new BinaryReader(bytes, () => '');
 
 function* fieldsOf(
@@ -94,7 +100,7 @@ export const PROTOBUF: Encoding = {
       );
     yield* fieldsOf(payload, range, (number) => (number === CHILD[level] ? 'child' : undefined));
   },
-  // Two messages one after the other are the message that merges them.
+  // In protobuf, the bytes of two messages one after the other are the message that merges them.
   joined: (pieces) => (pieces.length === 1 ? (pieces[0] as Uint8Array) : Buffer.concat(pieces)),
 };
 
@@ -124,9 +130,7 @@ function namesOf(type: OtlpType): Encoding['names'] {
   ];
 }
 
-/**
- * A text that is read from its beginning to its end, in pieces. The bytes in a record may be any.
- */
+/** A place in a JSON text. It only moves forward, over values whose content is not checked. */
 class Cursor {
   readonly text: Buffer;
   at: number;
@@ -278,7 +282,7 @@ export const json = (type: OtlpType): Encoding => ({
   joined: (pieces) => pieces.at(-1) as Uint8Array,
 });
 
-/** Replaces what is no UTF-8 by U+FFFD. */
+/** Replaces bytes that are no UTF-8 by U+FFFD. */
 function* withoutBadUtf8(bytes: Uint8Array): Steps<Buffer> {
   const decoder = new TextDecoder('utf-8', { ignoreBOM: true });
   const pieces: Buffer[] = [];
@@ -349,7 +353,7 @@ class OuterParts {
     else this.#schemaUrl = bytes;
   }
 
-  /** The same object for all children. */
+  /** Returns the same object for all children, so that records can be grouped by it. */
   get outer(): Outer {
     this.#outer ??= {
       own: this.#own.length === 0 ? undefined : this.#encoding.joined(this.#own),
@@ -372,7 +376,7 @@ function grouped(records: readonly FoundRecord[], by: 'resource' | 'scope'): Gro
   return groups;
 }
 
-/** Composes a request of some of a request's records. */
+/** Composes a request from some records of another request. */
 export function requestWith(
   encoding: Encoding,
   payload: Uint8Array,
