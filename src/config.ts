@@ -48,7 +48,10 @@ export type Config = Readonly<{
   adminPort: number | undefined;
   /** Admin tokens, each as `token` or `label=token`. */
   adminTokens: readonly string[];
-  /** Tokens, in the same form, with which a client may read the admin port but change nothing. */
+  /**
+   * Tokens, each as `token` or `label=token`, with which a client may read the admin port but
+   * change nothing.
+   */
   viewerTokens: readonly string[];
   /** File with further admin tokens, one a line. */
   adminTokenFile: string | undefined;
@@ -124,7 +127,7 @@ const urls = (schemes: readonly string[], whole?: { form: RegExp; name: string }
         list.every((url) => schemes.some((scheme) => url.startsWith(`${scheme}://`) && URL.canParse(url))),
       `must be one or several (comma-separated) URLs that begin with ${schemes.join(':// or ')}://${whole ? `, or ${whole.name}` : ''}`,
     );
-/** A URL that lists the addresses of Redis sentinels. */
+/** The form of a URL that lists the addresses of Redis sentinels, and its name in messages. */
 const SENTINELS = {
   name: 'redis+sentinel://host:26379,host:26379/name, or the same with rediss+sentinel://',
   form: /^rediss?\+sentinel:\/\/([^@/,]*@)?([\w.-]+|\[[\da-f:]+\])(:\d{1,5})?(,([\w.-]+|\[[\da-f:]+\])(:\d{1,5})?)*\/[\w.-]+(\?db=\d+)?$/,
@@ -302,7 +305,8 @@ export const SETTING_NAMES = Object.keys(schema.shape);
 
 /**
  * Matches names of variables that Kubernetes sets in pods when a service is called sluice, such as
- * SLUICE_PORT=tcp://10.0.0.1:80.
+ * SLUICE_SERVICE_HOST. Kubernetes also sets SLUICE_PORT, to a value such as tcp://10.0.0.1:80, so
+ * isServiceLink() looks at the value, too.
  */
 const SERVICE_LINK_NAME =
   /^SLUICE_.*(SERVICE_HOST|SERVICE_PORT|SERVICE_PORT_\w+|PORT_\d+_(TCP|UDP)(_(PROTO|PORT|ADDR))?)$/;

@@ -192,7 +192,7 @@ export const BODY_MS_MAX = 60_000;
  */
 export const BODY_PAUSED_MS_MAX = 120_000;
 /**
- * Time from which a body's pace counts, pauses excluded. From then on the body must bring
+ * Age from which a body's pace counts, pauses excluded. From then on the body must bring
  * BODY_RATE_BYTES_PER_SEC over each BODY_RATE_WINDOW_MS, or the worker cuts the connection.
  */
 export const BODY_GRACE_MS = 10_000;
@@ -209,8 +209,8 @@ export const BODY_REARM_MS = 4_000;
  */
 export const REFUSED_DRAIN_BYTES_MAX = 2 * BODY_BYTES_SETTING_MAX;
 /**
- * A refused body may have this many times the pieces that an accepted body may have. Dropping a
- * piece costs as much as reading it.
+ * A refused body may have this many times the pieces that an accepted body may have. Its pieces are
+ * bounded because dropping a piece costs as much as reading it.
  */
 export const REFUSED_DRAIN_PIECES_RATIO = 10;
 /**
@@ -293,15 +293,18 @@ export const RETRY_AFTER_SEC = 60;
 /** Longest time until a changed count of a project is written to its checkpoint. */
 export const CHECKPOINT_MS_MAX = 10_000;
 
-/** Most characters of the name and version of a client or SDK, which are stored with each item. */
+/**
+ * Most characters of a client's or SDK's name and version together, which are stored with each
+ * item.
+ */
 export const CLIENT_CHARS_MAX = 256;
 /** Most characters of a User-Agent that is filled into each element of a container. */
 export const AGENT_CHARS_MAX = 512;
 
 // ---- Registry ----
 /**
- * Time-out of one request to a bucket. It is short enough that a mirror is up to date within 5 s of
- * a reconnect, even if one attempt fails.
+ * Time-out of one request to a bucket. It is short enough that a worker's copy of the bucket is up
+ * to date within 5 s of a reconnect, even if one attempt fails.
  */
 export const REGISTRY_REQUEST_MS = 1_500;
 /** A read of a bucket that delivers nothing for this long is given up and started again. */
@@ -314,8 +317,8 @@ export const REGISTRY_TIMEOUT_FACTOR_MAX = 8;
 /** Entries of a bucket that one turn of the loop handles, some 3 ms of CPU. */
 export const REGISTRY_SLICE_ENTRIES = 500;
 /**
- * How often a mirror compares its copy of a bucket with the server's numbers. A watch whose copy
- * differs twice in a row is stale.
+ * How often a worker compares its copy of a bucket with the server's numbers. When they differ
+ * twice in a row, the worker opens a new watch on the bucket.
  */
 export const REGISTRY_CHECK_MS = 1_000;
 export const REGISTRY_RETRY_MS_MIN = 100;
@@ -340,8 +343,8 @@ export const FRAME_ENTRIES_MAX = 256;
 export const FRAME_DEADLINES_APART_MS_MAX = 250;
 /**
  * While a stream's shard has fewer frames in flight than this, queued entries leave at the end of
- * the event loop's turn. Otherwise they wait for a frame to be acknowledged, or until they fill
- * one.
+ * the event loop's turn. Otherwise they wait until a frame is acknowledged, or until they fill a
+ * frame.
  */
 export const FRAMES_IN_FLIGHT_EAGER = 4;
 export const FRAMES_IN_FLIGHT_MAX = 32;
@@ -375,8 +378,8 @@ export const FRAME_OVERHEAD_BYTES = 4 * KIB;
  */
 export const PUBLISH_PAUSE_MS = 250;
 /**
- * Least time before the answer is due in which, after a refusal, another attempt may begin. An
- * attempt that gets no reply would turn a certain 503 into a 500.
+ * After a refusal, another attempt begins only if this much time is left until the answer is due.
+ * An attempt that gets no reply would turn a certain 503 into a 500.
  */
 export const PUBLISH_ANSWER_MS_MIN = 100;
 /**
@@ -429,9 +432,9 @@ export const HEAVY_DECODED_BYTES_MAX = 64 * MIB;
 export const HEAVY_WAIT_MS_MAX = 10_000;
 export const HEAVY_WAITING_BYTES_MAX = 4 * MIB;
 /**
- * Most debt of a project at all workers of a machine together, in ms of a processor's time. With
- * it, a project may delay the data of others by two seconds: this debt is one, and batches need the
- * other.
+ * Most debt of a project at all workers of a machine together, in ms of a processor's time. A
+ * project may delay the data of others by two seconds: one second by this debt, and one by the
+ * batches.
  */
 export const WORK_FREE_MS = 1_000;
 /**
@@ -503,7 +506,10 @@ export const SINK_BATCH_BYTES_MAX = 8 * MIB;
 export const SINK_BLOCK_BYTES = 1 * MIB;
 /** Least time from one batch to the next, unless the next is full. So files are few and large. */
 export const SINK_FILE_MS_MIN = 1_000;
-/** Pause before a failed batch is tried again. Each failure doubles it, up to SINK_RETRY_MS_MAX. */
+/**
+ * Pause before a failed batch is tried again. Each further failure doubles the pause, up to
+ * SINK_RETRY_MS_MAX.
+ */
 export const SINK_RETRY_MS_MIN = 100;
 export const SINK_RETRY_MS_MAX = 5_000;
 /**
@@ -576,8 +582,9 @@ export const RESEND_WINDOW_MS = 600_000;
  */
 export const FRAME_MEMORY_MS = 600_000;
 /**
- * How late data may be stored: data that was received at most this much later may have been stored
- * before it. The data of a large envelope may be stored five minutes late.
+ * How far the times of receipt may be out of order in a stream. When data is stored, data that was
+ * received up to this much later may be stored already. A large envelope may be stored five minutes
+ * late.
  */
 export const RECEIVED_DISORDER_MS_MAX = 300_000;
 /**
@@ -626,7 +633,7 @@ export const MANIFEST_DELAY_MS = 600_000;
  * Index files of the ndjson sink that are no longer needed are removed once there are this many.
  */
 export const INDEX_PRUNE_COUNT = 64;
-/** Months that the tally keeps, the newest ones. */
+/** Number of months that the tally keeps: the newest ones. */
 export const TALLY_MONTHS_MAX = 3;
 /** Time-out for writing the parts of one large dead letter that is replayed. */
 export const REPLAY_MS_MAX = 60_000;

@@ -13,7 +13,7 @@ import { CommandError, UsageError } from './session.ts';
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
 const SHOWN_EVERY_MS = 5_000;
-/** Number of refused rows that are printed. All of them are counted. */
+/** Most refused rows that are printed. Further ones are only counted. */
 const REFUSED_SHOWN_MAX = 20;
 
 type Flags = {

@@ -8,7 +8,7 @@ type Value = readonly string[] | 'none' | 'file' | 'folder' | 'text';
 /** A word of the command line, with its description. */
 type Word = readonly [word: string, description: string];
 type Flag = { names: readonly string[]; description: string; value: Value };
-/** A command: `sluice project list`, and the words that may follow. */
+/** A command such as `sluice project list`, and the words and flags that may follow it. */
 type Place = { path: string; words: readonly Word[]; flags: readonly Flag[] };
 
 function takenBy({ required, optional, argChoices, flags }: Option): Value {
@@ -38,7 +38,10 @@ function placesOf(command: Command, path: string): Place[] {
 const quoted = (text: string): string => `'${text.replaceAll("'", "'\\''")}'`;
 const escaped = (text: string): string => text.replaceAll(' ', '\\ ');
 
-/** Makes the branches of a `case` on the command and the flag before the cursor. */
+/**
+ * Makes the branches of a shell's `case` that completes values of flags. A branch matches a command
+ * and the flag before the cursor.
+ */
 function valueBranches(
   places: readonly Place[],
   actionOf: (value: Value) => string,

@@ -30,7 +30,9 @@ export const inOneLine = (text: string): string =>
  */
 const ELEMENTS_PER_WRITE = 1_000;
 
-/** Prints JSON. A long array is written in pieces, which together make the same text. */
+/**
+ * Prints JSON. A long array is written in pieces, which together make the same text as one write.
+ */
 export function printJson(value: unknown): void {
   if (!Array.isArray(value) || value.length <= ELEMENTS_PER_WRITE)
     return printLine(JSON.stringify(value, null, 2));

@@ -1,6 +1,6 @@
 /**
- * Parts that commands share: settings, the servers that the settings name, and connections that
- * close when the command is done.
+ * The session of a command: the settings, the servers that they name, and connections that close
+ * when the command is done.
  */
 import { readFileSync } from 'node:fs';
 import { resolve } from 'node:path';

@@ -15,7 +15,7 @@ type Filters = ApiFlags & LetterFilter & { json?: boolean };
 type Chosen = Filters & { all?: boolean };
 type ReplayFlags = Chosen & { wait: number };
 
-/** Longest wait for the processor, for all dead letters together. */
+/** Longest time that --wait allows. It is for all dead letters of a replay together. */
 const WAIT_SECONDS_MAX = 60;
 const WAIT_SECONDS = 10;
 const REPLAYS_AT_ONCE = 8;
@@ -107,7 +107,7 @@ function replayedText(outcome: Outcome, { wait }: ReplayFlags): string[] {
   return [`Replayed ${outcome.id} to ${outcome.subject}${end}.`];
 }
 
-/** Returns the reason why the replay of a dead letter failed, or nothing if it did not fail. */
+/** Returns why the replay of a dead letter failed; an empty list when it did not fail. */
 function failureOf(outcome: Outcome): string[] {
   if (outcome.became === 'not replayed') return [outcome.reason];
   if (outcome.became !== 'filed again') return [];

@@ -1,6 +1,6 @@
 /**
- * Real Redis and nats-server as children on free loopback ports, for `sluice dev` and the tests. A
- * child keeps its data in the given folder, and is ended by its own process id.
+ * Starts real Redis and nats-server as child processes on free loopback ports, for `sluice dev` and
+ * the tests. A child keeps its data in the given folder, and is ended by its own process id.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { existsSync, mkdirSync, writeFileSync } from 'node:fs';

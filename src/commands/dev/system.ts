@@ -18,7 +18,10 @@ import { type Child, CommandChild, superviseServer } from './supervisor.ts';
 
 const READY_MS_MAX = 30_000;
 const FIRST_ID = '1';
-/** The demo project has no quota and no filters, so that everything one sends is stored. */
+/**
+ * The demo project has no quota, no filters and the highest plan, so that nearly everything one
+ * sends is stored.
+ */
 const DEMO: NewProject = { plan: 'Platform', overage: false, filters: [], allowedOrigins: [] };
 
 type DevOptions = {
@@ -28,7 +31,10 @@ type DevOptions = {
   adminHost: string;
   workers: number;
   dataDir: string;
-  /** URL of a Redis that runs already. When it is undefined, `dev` starts one; so for natsUrl. */
+  /**
+   * URL of a Redis that runs already. When it is undefined, `dev` starts one. `natsUrl` works in
+   * the same way.
+   */
   redisUrl: string | undefined;
   natsUrl: string | undefined;
   natsCredsFile: string | undefined;
@@ -72,8 +78,8 @@ export class DevStart {
   }
 
   /**
-   * Starts all parts.
-   * @throws when a part does not start; the parts that had started are stopped first
+   * Starts all servers and commands.
+   * @throws when one of them does not start; those that had started are stopped first
    */
   async start(): Promise<DevSystem> {
     try {
@@ -90,8 +96,8 @@ export class DevStart {
   }
 
   /**
-   * Stops the children one after the other, so that accepted items are processed before the servers
-   * end.
+   * Stops the children one after the other, the servers last, so that accepted items are processed
+   * before.
    */
   async #stop(): Promise<void> {
     rmSync(this.#devJson, { force: true });
@@ -229,7 +235,9 @@ function urlOf(host: string, port: number): string {
   return `http://${host.includes(':') ? `[${host}]` : host}:${port}`;
 }
 
-/** Files that `dev` keeps in its data folder. Other files in the folder belong to somebody else. */
+/**
+ * Files and folders that `dev` keeps in its data folder. Other files there belong to somebody else.
+ */
 export const DATA = ['demo-project', 'dev.json', 'dev.json.tmp', 'nats', 'redis', 'sink'] as const;
 
 /**

@@ -1,5 +1,6 @@
 /**
- * `sluice project move`: moves a project and its counts to another cell, while both cells serve it.
+ * `sluice project move`: moves a project and its counts to another cell (a deployment with Redis
+ * and NATS of its own), while both cells serve the project.
  */
 import { readFile } from 'node:fs/promises';
 import { createInterface } from 'node:readline';

@@ -11,7 +11,8 @@ import { harmless } from '../print.ts';
 const projectInFile = newProjectSchema.required({ id: true });
 /**
  * A project as the file declares it. The file may leave out alias and keys: an existing project
- * then keeps its own, and a new project gets minted ones. All other fields have a default.
+ * then keeps its alias and keys, and a new project gets minted ones. All other fields have a
+ * default.
  */
 export type FileProject = z.output<typeof projectInFile>;
 const fileSchema = z.strictObject({ projects: z.array(z.record(z.string(), z.unknown())) });

@@ -48,13 +48,17 @@ type Reconciliation = {
   tally: number;
   after: number;
   complete: boolean;
-  /** Dead letters without a project may hold requests that the tally lacks. */
+  /** Set when dead letters without a project may hold requests that the tally lacks. */
   unread?: true;
   /**
-   * A project of this id was deleted this month: the tally also has the deleted project's requests.
+   * Set when a project of this id was deleted this month: the tally also has requests of the
+   * deleted project.
    */
   deleted?: true;
-  /** The project moved between cells this month: the tally lacks what the other cell stored. */
+  /**
+   * Set when the project moved between cells this month: the tally lacks what the other cell
+   * stored.
+   */
   moved?: true;
 };
 

@@ -104,7 +104,7 @@ export class RowBuffer {
   }
 
   /**
-   * Appends a Nullable: the mark that says whether it is NULL, then the value, which `write`
+   * Appends a Nullable: a mark that says whether the value is NULL, then the value, which `write`
    * appends.
    */
   optional<T>(value: T | undefined, write: (value: T) => this): this {

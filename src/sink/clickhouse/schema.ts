@@ -112,9 +112,9 @@ TTL seen_at + INTERVAL 2 HOUR SETTINGS index_granularity = 256, ttl_only_drop_pa
 export const SCHEMA_VERSION = MIGRATIONS.length;
 
 /**
- * Versions that leave the tables usable for an earlier program, which need neither read nor fill
- * what they add. They are recorded in the table `additions`, and a program ignores the versions in
- * it that it does not know. So an upgrade can be undone.
+ * Versions after which an earlier program can still use the tables: it need not read or fill what
+ * they add. They are recorded in the table `additions`, and a program ignores the versions in it
+ * that it does not know. So an upgrade can be undone.
  */
 export const ADDITIONS: ReadonlySet<number> = new Set([2, 3, 4]);
 

@@ -3,7 +3,7 @@ import { Server } from './server.ts';
 
 /**
  * Reads how many accepted envelopes the sink counted for a project in a month, over all streams.
- * Each envelope has one row, known by its row key. Works while processors run.
+ * Rows with the same row key are the same envelope. Works while processors run.
  * @param month `YYYY-MM`
  * @throws UnavailableError when the server cannot be asked or no processor has ever written to it
  */

@@ -38,9 +38,9 @@ const FULL_BYTES = SINK_BLOCK_BYTES * 0.9;
 const CHARACTER_BYTES_MAX = 3;
 
 /**
- * A batch of the ndjson sink. Its lines go to an unfinished file as they come, so that the batch
- * needs one block of memory however far its recordings inflate. Its frames, items and counts are
- * added to the stream's when the batch is committed.
+ * A batch of the ndjson sink. Its lines gather in a block of memory, and go to an unfinished file
+ * when the block is full. So a batch does not grow in memory, however far its recordings inflate.
+ * Its frames, items and counts are added to the stream's when the batch is committed.
  */
 export class NdjsonBatch implements SinkBatch {
   readonly #journal: BatchJournal;

@@ -20,10 +20,7 @@ export type BatchIndex = {
   resends: { key: Buffer; receivedAt: number }[];
 };
 
-/**
- * Thrown when a file of the journal, such as an index, is damaged: no processor writes such
- * content.
- */
+/** Thrown when a file of the journal, such as an index, has content that no processor writes. */
 export class JournalError extends Error {
   override name = 'JournalError';
 }

@@ -138,8 +138,8 @@ export class Transaction {
   }
 
   /**
-   * Runs `insert`. When the server refuses a row, all its rows are rolled back and the transaction
-   * goes on.
+   * Runs `insert`. When the server refuses a row, all rows of `insert` are rolled back and the
+   * transaction goes on.
    * @returns whether the rows were inserted
    * @throws UnavailableError
    */

@@ -220,9 +220,9 @@ export const ADDED_COLUMNS: Partial<Record<PartitionedTable, string>> = {
 export const SCHEMA_VERSION = MIGRATIONS.length;
 
 /**
- * Versions that leave the schema usable for an earlier program, which need neither read nor fill
- * what they add. Each of them is recorded as a negative number, and a program ignores negative
- * numbers that it does not know. So an upgrade can be undone.
+ * Versions after which an earlier program can still use the schema: it need not read or fill what
+ * they add. Each of them is recorded as a negative number, and a program ignores negative numbers
+ * that it does not know. So an upgrade can be undone.
  */
 const ADDITIONS: ReadonlySet<number> = new Set([2, 3, 4, 5, 6]);
 

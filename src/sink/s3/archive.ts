@@ -13,7 +13,7 @@ import { HOUR_MS, readKey } from './keys.ts';
 /** Exists in Node.js from 22.15 on. */
 const { zstdDecompressSync } = zlib as { zstdDecompressSync?: (packed: Buffer) => Buffer };
 
-/** Unpacks every frame by itself, because zlib of Node.js stops after the first frame. */
+/** Unpacks each zstd frame by itself, because zlib of Node.js stops after the first zstd frame. */
 function unzstd(content: Buffer): Buffer {
   if (!zstdDecompressSync) throw new Error('objects in zstd need Node.js 22.15 or later');
   const frames = new ZstdFrames();

@@ -12,7 +12,7 @@ const FULL_BYTES = SINK_BLOCK_BYTES * 0.75;
 const LARGE_BYTES = SINK_BLOCK_BYTES - FULL_BYTES;
 /** Bytes that one UTF-16 unit of a string takes in UTF-8, at most. */
 const CHARACTER_BYTES_MAX = 3;
-/** Bytes that the row key takes at the end of a line. */
+/** Most bytes that the row key takes at the end of a line. */
 const TAIL_BYTES = 64;
 /** Size of the pieces in which zlib gives its output. A packed block has some 150 KiB. */
 const CHUNK_BYTES = 256 * 1024;
@@ -33,7 +33,7 @@ const GZIP = { level: 1, chunkSize: CHUNK_BYTES };
 const ZSTD = { params: { [constants.ZSTD_c_compressionLevel ?? 0]: 1 }, chunkSize: CHUNK_BYTES };
 
 /**
- * Packs lines.
+ * Compresses lines; without compression it copies them.
  * @returns bytes that share no memory with `data`
  */
 async function packed(data: Uint8Array, compression: Compression): Promise<Uint8Array> {
@@ -42,8 +42,8 @@ async function packed(data: Uint8Array, compression: Compression): Promise<Uint8
 }
 
 /**
- * Blocks of SINK_BLOCK_BYTES that are used again, because allocating memory would cost more than
- * filling it.
+ * Blocks of SINK_BLOCK_BYTES that are used again, so that a batch seldom allocates memory for its
+ * lines.
  */
 export class Blocks {
   readonly #spare: Buffer[] = [];
@@ -65,9 +65,9 @@ export class Blocks {
 
 /**
  * Lines of one hour that will become part of an object. Lines gather in a block, which is packed
- * when it is full. Each packed block is a gzip member or zstd frame of its own, and several of
- * these in a row are a valid file. So a batch's lines can be added to those of other batches, or
- * dropped, without being unpacked.
+ * (compressed) when it is full. Each packed block is a gzip member or zstd frame of its own, and
+ * several of these in a row are a valid file. So a batch's lines can be added to those of other
+ * batches, or dropped, without being unpacked.
  */
 export class Lines {
   readonly #compression: Compression;

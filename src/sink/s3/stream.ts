@@ -57,7 +57,7 @@ export type S3Parts = {
   clock: Clock;
   log: Log;
   outage: OutageLog;
-  /** How long it took to store the gathered records, s. */
+  /** Seconds that it took to store gathered records. */
   writeSeconds: Distribution;
 };
 

@@ -5,11 +5,11 @@
  * Each span or log gets the attributes of its resource and its scope. So a request of 40 KB, with a
  * large resource and many small logs, could become a gigabyte of rows. Three bounds prevent that:
  *
- *     SHARED_…            what all records repeat of resources and scopes. A request with more
- *                         keeps these attributes once in each container
- *     ROWS_BYTES_MAX      all rows of a request. The records behind them become a dead letter
- *     RECORD_BYTES_MAX    a record, and a resource; a larger one is a dead letter. They are decoded
- *                         without a pause
+ *     SHARED_…            bytes of resources and scopes that all records repeat. If a request has
+ *                         more, each of its containers has these attributes once
+ *     ROWS_BYTES_MAX      bytes of all rows of a request. The records after them are a dead letter
+ *     RECORD_BYTES_MAX    bytes of a record, a resource or a scope, which is decoded without a
+ *                         pause. The records of a larger one are a dead letter
  *
  * The same request is always cut in the same way, so its rows have the same keys each time.
  */
@@ -44,8 +44,9 @@ const RECORD_BYTES_MAX = 4 * MIB;
 const TOO_LARGE = `it has more than ${RECORD_BYTES_MAX} bytes`;
 const ROWS_BYTES_MAX = 2 * RECORDING_BYTES_MAX;
 /**
- * Bytes that the records of a request may repeat of its resources and scopes: this many times the
- * request's size, within two bounds. Requests of SDKs repeat 5 to 20 times their size.
+ * Bytes of resources and scopes that the records of a request may repeat: SHARED_RATIO_MAX times
+ * the request's size, but at least SHARED_BYTES_MIN and at most SHARED_BYTES_MAX. Requests of SDKs
+ * repeat 5 to 20 times their size.
  */
 const SHARED_RATIO_MAX = 32;
 const SHARED_BYTES_MIN = 1 * MIB;
@@ -112,7 +113,10 @@ export function* expanded(item: WholeItem): Generator<Expanded | undefined, void
   }
 }
 
-/** Yields the items that an item becomes: for most the item alone. The work is done in slices. */
+/**
+ * Yields the items that an item becomes: for most items, only the item itself. The work is done in
+ * slices.
+ */
 export async function* partsOf(item: WholeItem, slices: Slices): AsyncGenerator<Expanded, void, void> {
   if (!isOtlp(item.type)) return yield { item };
   const pause = slices.pauses();
@@ -180,7 +184,8 @@ class Request {
   }
 
   /**
-   * Adds a record. Returns an item that is complete without it, or why the record cannot be stored.
+   * Adds a record. Returns an item that is complete without this record, or why the record cannot
+   * be stored.
    */
   #add(rows: Rows, { resource, scope, range: [start, end] }: FoundRecord): WholeItem | OtlpError | undefined {
     try {
@@ -206,7 +211,10 @@ function messageFrom(encoding: Encoding, name: MessageName, bytes: Uint8Array): 
   return value as OtlpMessage;
 }
 
-/** Matches an integer with more digits than a double holds; perhaps one within a string. */
+/**
+ * Matches the beginning of an integer that may have more digits than a double holds. The match may
+ * lie within a string.
+ */
 const LONG_INTEGER = /[:,[\s]-?\d{16}/;
 /** Matches a character of a number, outside strings of valid JSON. */
 const TOKEN = /[-\d.eE+]/;
@@ -315,7 +323,7 @@ const NULL = Buffer.from('null');
 const isNull = (bytes: Uint8Array): boolean => NULL.equals(bytes);
 
 interface Rows {
-  /** Bytes of the items so far. */
+  /** Bytes of the items so far; a container counts once it is complete. */
   readonly bytes: number;
   /**
    * Adds a record.
@@ -341,7 +349,10 @@ class ContainerRows implements Rows {
    */
   #outer: ReadOuter | undefined;
   #shared = '';
-  /** Attributes of `#of` that each element has although the container has them. */
+  /**
+   * Attributes of `#of` that fill columns. Each element has them, although its container has them,
+   * too.
+   */
   #from: readonly SharedAttributes[] = [];
   #of: ReadOuter | undefined;
   #elementsMax = ELEMENTS_MAX;

@@ -32,7 +32,7 @@ export interface Encoding {
   readonly isJson: boolean;
   /** Names of the parts at each level: of the own message, and of the list of children. */
   readonly names: readonly (readonly [own: string, child: string])[];
-  /** Brings the request into the form that is walked through. @throws OtlpError */
+  /** Brings the request into the form that `parts` reads: JSON becomes valid UTF-8. */
   prepared(payload: Uint8Array): Steps<Uint8Array>;
   parts(payload: Uint8Array, range: Range, level: Level): Parts;
   joined(pieces: readonly Uint8Array[]): Uint8Array;
