@@ -40,8 +40,8 @@ async function programOf(names: readonly string[]): Promise<Command> {
 process.umask(0o077);
 const named = process.argv[2] ?? '';
 const wanted = Object.hasOwn(COMMANDS, named) ? [named] : Object.keys(COMMANDS);
-// A reader such as `head` closes the pipe when it has seen enough. The closed pipe is no failure,
-// and a command that changes something still runs to its end.
+// EPIPE is no failure: a reader such as `head` closes the pipe when it has seen enough. A command
+// that changes something still runs to its end.
 process.stdout.on('error', ({ code }: NodeJS.ErrnoException) => {
   if (code !== 'EPIPE') process.exit(1);
 });

@@ -501,7 +501,8 @@ export const SLICE_MS_MAX = 5;
 export const SLICED_BYTES_MIN = 64 * KIB;
 export const SINK_BATCH_BYTES_MAX = 8 * MIB;
 /**
- * Bytes of a batch's lines that stay in memory; further lines go to the batch's unfinished file.
+ * Bytes of the memory block in which a batch's lines gather. When the block is nearly full, the
+ * ndjson sink writes it to the batch's unfinished file, and the s3 sink compresses it.
  */
 export const SINK_BLOCK_BYTES = 1 * MIB;
 /** Least time from one batch to the next, unless the next is full. So files are few and large. */
@@ -660,8 +661,8 @@ export const SHUTDOWN_PAUSE_MS = 1_000;
 /** How long idle connections stay open after the listener closed and the last answer left. */
 export const SHUTDOWN_LINGER_MS = 2_000;
 /**
- * Longest time from closing the listener to the exit, even with work under way. A processor has no
- * such listener; its time starts at the signal.
+ * Longest time from closing the listener to the exit, even with work under way. For a processor,
+ * the time starts at the signal.
  */
 export const SHUTDOWN_MS_MAX = 25_000;
 /** How long a stopping processor goes on storing the frames that it has in hand. */

@@ -49,7 +49,8 @@ Ctrl-C stops everything; data stays in the data folder. Requests appear below.
 
 /**
  * Checks both ports before anything is started.
- * @throws an error of one line that names every port that is not free, and the flags to use instead
+ * @throws Error with one line that names each port that cannot be used. If all of these are taken,
+ * the line also has the flags to use instead
  */
 async function checkDevPorts(endpoints: Listener, admin: Listener): Promise<void> {
   const [ofEndpoints, ofAdmin] = [await whyNot(endpoints), await whyNot(admin)];

@@ -96,8 +96,8 @@ export class DevStart {
   }
 
   /**
-   * Stops the children one after the other, the servers last, so that accepted items are processed
-   * before.
+   * Stops the children one after the other, the servers last. So accepted items are still
+   * processed.
    */
   async #stop(): Promise<void> {
     rmSync(this.#devJson, { force: true });

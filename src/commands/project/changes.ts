@@ -61,7 +61,8 @@ export function changesBetween(
 const PRUNED_SHARE_MAX = 0.1;
 
 /**
- * Returns reasons to think that a file is older than the registry or incomplete, one sentence each.
+ * Returns reasons to doubt a file, one sentence each: it is older than the registry or incomplete,
+ * or names a key that is disabled or has expired.
  * @param now Unix ms
  */
 export function doubtsOf(

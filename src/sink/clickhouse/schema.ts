@@ -3,8 +3,9 @@
  * around them, and several processors may start together.
  *
  * A merge keeps one of the rows with the same sorting key, which ends with the row key. Values that
- * are often asked for have columns of their own. The processor fills these columns (columns.ts):
- * the database's JSON functions cannot read all JSON that we accept, and give no sign of it.
+ * are often asked for have columns of their own. The processor fills these columns
+ * (sink/columns.ts): the database's JSON functions cannot read all JSON that we accept, and report
+ * no error for the rest.
  */
 import { TALLY_MONTHS_MAX } from '../../limits.ts';
 import { COLUMNS, type TypedTable } from '../columns.ts';

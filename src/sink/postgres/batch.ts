@@ -114,9 +114,9 @@ export class PostgresBatch implements SinkBatch {
   }
 
   /**
-   * Writes rows before the commit, but only when they outgrow SINK_BATCH_BYTES_MAX; an ordinary
-   * batch stays below it. If a transaction is already open, it is kept alive: the server would end
-   * it while only dead letters are filed.
+   * Writes rows before the commit, but only when they reach SINK_BATCH_BYTES_MAX; an ordinary batch
+   * stays below it. If a transaction is already open, it is kept alive: the server would end it
+   * while only dead letters are filed.
    */
   relieve(): Promise<void> | undefined {
     if (this.#pendingBytes < SINK_BATCH_BYTES_MAX) return this.#transaction?.keep();

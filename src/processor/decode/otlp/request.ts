@@ -244,8 +244,8 @@ function exactJson(text: string): string {
 }
 
 /**
- * A record's resource and scope. `bytes`: their attributes as JSON. `fault`: why they cannot be
- * read.
+ * A record's resource and scope. `bytes`: size of their attributes as JSON. `fault`: why they
+ * cannot be read.
  */
 type ReadOuter = {
   found: Pick<FoundRecord, 'resource' | 'scope'>;

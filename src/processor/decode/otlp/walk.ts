@@ -30,7 +30,10 @@ type Part = { is: 'own' | 'schemaUrl' | 'child'; range: Range; cut: Range };
 type Parts = Generator<Part | undefined, void, void>;
 export interface Encoding {
   readonly isJson: boolean;
-  /** Names of the parts at each level: of the own message, and of the list of children. */
+  /**
+   * For each level, the JSON names of its own message and of its list of children. Protobuf has
+   * none.
+   */
   readonly names: readonly (readonly [own: string, child: string])[];
   /** Brings the request into the form that `parts` reads: JSON becomes valid UTF-8. */
   prepared(payload: Uint8Array): Steps<Uint8Array>;
@@ -38,7 +41,7 @@ export interface Encoding {
   joined(pieces: readonly Uint8Array[]): Uint8Array;
 }
 
-/** Steps between two pauses. */
+/** Steps of the walk between two pauses. */
 const STEPS = 64;
 const NO_JSON = 'the request is no JSON';
 const NO_STRUCTURE = 'the request has no such structure';
