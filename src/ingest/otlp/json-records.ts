@@ -76,10 +76,14 @@ export class JsonRecords implements JsonReceiver {
   }
 
   nameEnd(at: number, depth: number): void {
-    const piece = this.#chunk.subarray(this.#nameFrom, at);
+    const from = this.#nameFrom as number;
+    const begun = this.#name.length > 0 ? this.#name.take() : NOTHING;
     this.#nameFrom = undefined;
-    const json = this.#name.length > 0 ? Buffer.concat([this.#name.take(), piece]) : piece;
-    this.#isList = isName(json, this.#names[(depth - 1) / 2]);
+    const name = this.#names[(depth - 1) / 2];
+    this.#isList =
+      begun.length > 0
+        ? isName(Buffer.concat([begun, this.#chunk.subarray(from, at)]), name)
+        : isName(this.#chunk, name, from, at);
   }
 
   /** Keeps the beginning of a name that the chunk border cuts, without the rest of a long name. */
@@ -89,9 +93,19 @@ export class JsonRecords implements JsonReceiver {
   }
 }
 
-/** Whether a JSON string spells `name`. */
-function isName(json: Buffer, name: string | undefined): boolean {
-  if (json.length > NAME_BYTES_MAX) return false;
-  if (!json.includes(BACKSLASH)) return json.toString('latin1', 1, json.length - 1) === name;
-  return JSON.parse(json.toString()) === name;
+/**
+ * Whether the JSON string at `from`..`to`, with its quotes, spells `name`. A string without escapes
+ * is as long as the name and its quotes; only one with escapes is longer.
+ */
+function isName(json: Buffer, name: string | undefined, from = 0, to = json.length): boolean {
+  const bytes = to - from - 2;
+  if (name === undefined || bytes < name.length || to - from > NAME_BYTES_MAX) return false;
+  if (bytes === name.length) return hasText(json, name, from + 1);
+  const string = json.subarray(from, to);
+  return string.includes(BACKSLASH) && JSON.parse(string.toString()) === name;
+}
+
+function hasText(bytes: Buffer, text: string, from: number): boolean {
+  for (let at = 0; at < text.length; at++) if (bytes[from + at] !== text.charCodeAt(at)) return false;
+  return true;
 }

@@ -22,6 +22,8 @@ const LENGTH = 2;
 const FIXED_32 = 5;
 
 const VARINT_BYTES_MAX = 10;
+/** What the seven bits of a byte of a number count for, by its place. */
+const PLACES = Array.from({ length: VARINT_BYTES_MAX + 1 }, (_, place) => 2 ** (7 * place));
 /** Largest tag: field numbers have 29 bits. */
 const TAG_MAX = 2 ** 32 - 1;
 const FIELD_BYTES_MAX = 2 ** 31 - 1;
@@ -35,6 +37,8 @@ export class ProtobufWalk {
   #offset = 0;
   /** Where the open messages end in the body: the resource, and the scope in it. */
   readonly #ends: number[] = [];
+  /** Position behind the last byte of the innermost open message. */
+  #end = Number.POSITIVE_INFINITY;
   /** What the number that comes next is: a tag, a value that is ignored, or a length. */
   #next: 'tag' | 'value' | 'length' = 'tag';
   /** Whether the field that is being read is a followed one. */
@@ -53,7 +57,7 @@ export class ProtobufWalk {
       if (this.#skipped > 0) this.#skipped -= bytes;
       else this.#readByte(chunk[at] as number);
       at += bytes;
-      this.#closeEnded();
+      if (this.#offset === this.#end && this.#isBetweenFields) this.#closeEnded();
     }
     return this.#isValid ? undefined : 'no OTLP';
   }
@@ -66,18 +70,20 @@ export class ProtobufWalk {
     return this.#skipped === 0 && this.#numberBytes === 0 && this.#next === 'tag';
   }
 
-  /** Position behind the last byte of the innermost open message. */
-  get #end(): number {
-    return this.#ends.at(-1) ?? Number.POSITIVE_INFINITY;
+  #open(end: number): void {
+    this.#ends.push(end);
+    this.#end = end;
   }
 
   #closeEnded(): void {
-    if (this.#isBetweenFields) while (this.#offset === this.#end) this.#ends.pop();
+    while (this.#offset === this.#end) {
+      this.#ends.pop();
+      this.#end = this.#ends.at(-1) ?? Number.POSITIVE_INFINITY;
+    }
   }
 
   #readByte(byte: number): void {
-    this.#number += (byte & 0x7f) * 2 ** (7 * this.#numberBytes);
-    this.#numberBytes++;
+    this.#number += (byte & 0x7f) * PLACES[this.#numberBytes++]!;
     if (this.#offset > this.#end || this.#numberBytes > VARINT_BYTES_MAX) this.#isValid = false;
     if (byte >= 0x80) return;
     const number = this.#number;
@@ -105,7 +111,7 @@ export class ProtobufWalk {
 
   #readLength(length: number): void {
     if (this.#isFollowed && this.#ends.length < SCOPE_LEVEL) {
-      if (this.#fits(length)) this.#ends.push(this.#offset + length);
+      if (this.#fits(length)) this.#open(this.#offset + length);
       return;
     }
     if (this.#isFollowed) this.records++;
