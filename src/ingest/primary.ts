@@ -210,7 +210,8 @@ export async function runIngest(
       },
     },
   }).catch(async (error: unknown) => {
-    // For example, another program has taken the admin port since the check.
+    // The admin server fails to start when, for example, another program has taken its port since
+    // the check.
     servers.stop();
     figures.stop();
     await pool.stop();

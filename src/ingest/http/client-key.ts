@@ -101,7 +101,7 @@ export function findKey(query: string, header: (name: KeyHeader) => string): str
     if (key !== '') return key;
   }
   const authorization = header('authorization');
-  // Any other scheme belongs to a proxy in front of sluice.
+  // With any other scheme, the header is meant for a proxy in front of sluice.
   return /^\s*sentry\s/i.test(authorization) ? headerKey(authorization) : '';
 }
 

@@ -16,10 +16,10 @@
  *     (INFLATION_WAIT_MS_MAX)
  *     700 ms for a reply of Redis       see limit/failure-policy.ts. A request may wait several
  *     (REDIS_REPLY_MS_MAX)              times: for the call under way, for its own, for the one
- *                                       after a checkpoint, and once more for a late token. It
- *                                       waits as long for a connection in place of one that was
- *                                       cut. On a single server, a late call and a cut call take
- *                                       1 s together
+ *                                       after a checkpoint, and once more for a late token. After
+ *                                       a cut it waits up to 700 ms for a new connection, too. On
+ *                                       a single server, a late call and a cut call together take
+ *                                       at most 1 s
  *     1.75 s for a month's checkpoint   500, or 503 where the broker is away; in development the
  *     (CHECKPOINT_READ_MS_MAX)          request passes
  *     800 ms for an attempt to publish  another attempt with the same id, up to the earliest
@@ -52,7 +52,7 @@ export interface ResponseSocket {
   writeStatus(status: string): unknown;
   writeHeader(name: string, value: string): unknown;
   end(body: string, closeConnection?: boolean): unknown;
-  /** Do not pass `undefined` explicitly: uWebSockets.js would take it for a length of 2^63. */
+  /** Do not pass `undefined` as the length: uWebSockets.js would take it for 2^63. */
   endWithoutBody(reportedLength?: number, closeConnection?: boolean): unknown;
   /** Address of the other end of the connection. */
   getRemoteAddressAsText(): ArrayBuffer;

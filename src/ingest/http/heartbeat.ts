@@ -65,7 +65,7 @@ export class HeartbeatRequest extends EndpointRequest {
     this.#bytes += chunk.byteLength;
     if (this.#bytes <= HEARTBEAT_BODY_BYTES_MAX) return void this.#pieces.push(chunk.slice());
     this.#pieces = [];
-    this.#onBody?.(); // too large: refused before the rest has come
+    this.#onBody?.(); // a body that is too large is refused before the rest has come
   }
 
   end(): void {

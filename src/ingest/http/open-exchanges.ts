@@ -18,9 +18,9 @@ export type ReadingExchange = {
 /** State that all exchanges of a worker share. */
 export class OpenExchanges {
   /**
-   * Exchanges whose body has not arrived whole, in no order. Each knows its index. When one leaves,
-   * the last one takes its place. A Set would grow and shrink with every burst, which costs 3 % of
-   * a worker's time.
+   * Exchanges whose body has not arrived whole, in no order. Each exchange knows its index. When an
+   * exchange leaves, the last one takes its place. A Set would grow and shrink with every burst,
+   * which costs 3 % of a worker's time.
    */
   readonly reading: ReadingExchange[] = [];
   /** Number of exchanges between their first byte and their answer. */
@@ -100,8 +100,8 @@ export class OpenExchanges {
   /**
    * Checks all bodies that are arriving, every SWEEP_MS. It cuts those that are too slow, refuses
    * those that were paused too long, and restarts the library's time-out of slow but acceptable
-   * ones. It goes from the last to the first: when an exchange is removed, the one that takes its
-   * place has been checked.
+   * ones. It goes from the last to the first: when an exchange is removed, the exchange that takes
+   * its place has been checked already.
    */
   sweep(): void {
     const now = this.now();

@@ -20,7 +20,10 @@ import { keysOf, SCRIPT_NAMES, type ScriptName, scriptSource } from './scripts.t
  */
 const CALLS_PER_COMMAND_MAX = 64;
 
-/** Addresses of Redis, and how to log in. Files are read again at each attempt to connect. */
+/**
+ * Addresses of Redis, and the files with password and certificates, which are read again at each
+ * attempt to connect.
+ */
 export type RedisAccess = {
   /** One URL: a server, or sentinels that name the server. Several URLs: nodes of a cluster. */
   urls: readonly string[];

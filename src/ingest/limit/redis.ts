@@ -257,7 +257,10 @@ export class LimitRedis {
 
   // ---- The queue ----
 
-  /** Registers `gather`, which runs before every flush, just before the calls are sent. */
+  /**
+   * Registers `gather`, which runs at every flush, just before the calls are sent, and may queue
+   * calls for this flush.
+   */
   beforeFlush(gather: () => void): void {
     this.#gatherers.push(gather);
   }
