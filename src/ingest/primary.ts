@@ -210,8 +210,7 @@ export async function runIngest(
       },
     },
   }).catch(async (error: unknown) => {
-    // The admin server fails to start when, for example, another program has taken its port since
-    // the check.
+    // The start may fail: another program may have taken the port since the check.
     servers.stop();
     figures.stop();
     await pool.stop();
