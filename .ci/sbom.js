@@ -1,6 +1,6 @@
 // Prints a CycloneDX 1.5 document of all that an image holds: packages of npm (sluice's, and those of the base's own npm) and of Debian,
 // Node with the libraries in it, and the binary of uWebSockets.js with its hash. It fails where the image and the lists do not agree: a
-// package that package-lock.json has not, one that is missing, a file that belongs to nothing.
+// package that package-lock.json has not, one that is missing, a file that belongs to nothing, a program that no list names.
 //   node .ci/sbom.js sluice:local > sluice.cdx.json
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
@@ -9,7 +9,8 @@ import { readFileSync } from 'node:fs';
 function collect() {
   const { execFileSync } = require('node:child_process');
   const { createHash } = require('node:crypto');
-  const { existsSync, readdirSync, readFileSync, realpathSync } = require('node:fs');
+  const { closeSync, existsSync, openSync, readdirSync, readFileSync, readSync, realpathSync } =
+    require('node:fs');
   const lines = (command, ...args) =>
     execFileSync(command, args, { encoding: 'utf8', maxBuffer: 2 ** 28 })
       .split('\n')
@@ -32,7 +33,8 @@ function collect() {
           .map(real),
       ),
   );
-  const manifest = /^(.*\/node_modules\/(?:@[^/]+\/)?[^/]+)\/package\.json$/;
+  // Node's own images have Yarn outside of node_modules.
+  const manifest = /^(.*\/node_modules\/(?:@[^/]+\/)?[^/]+|\/opt\/yarn-[^/]+)\/package\.json$/;
   const packages = files
     .filter((path) => manifest.test(path))
     .map((path) => ({
@@ -44,6 +46,14 @@ function collect() {
     .filter((path) => path.endsWith('.node'))
     .map((path) => ({ path, sha256: createHash('sha256').update(readFileSync(path)).digest('hex') }));
   const owned = (path) => debian.has(path) || packages.some((one) => path.startsWith(`${one.path}/`));
+  const unowned = files.filter((path) => !owned(path));
+  const isProgram = (path) => {
+    const file = openSync(path, 'r');
+    const start = Buffer.alloc(4);
+    readSync(file, start);
+    closeSync(file);
+    return start.equals(Buffer.from('\x7fELF'));
+  };
   const field =
     '$' +
     '{Package}\t$' +
@@ -58,7 +68,8 @@ function collect() {
     packages,
     binaries,
     debian: lines('dpkg-query', '-W', '-f', field).map((line) => line.split('\t')),
-    unowned: files.filter((path) => !owned(path)),
+    unowned,
+    programs: unowned.filter(isProgram),
   };
 }
 
@@ -78,9 +89,11 @@ const problems = [];
 // Each package in the image has the version of the lock file, and none is missing.
 const APP = '/app/';
 const mine = found.packages.filter(({ path }) => path.startsWith(APP));
-for (const { path, name, version } of mine)
-  if (lock[path.slice(APP.length)]?.version !== version)
-    problems.push(`${name} ${version} at ${path}: not in package-lock.json`);
+for (const { path, name, version } of mine) {
+  const locked = lock[path.slice(APP.length)];
+  if (locked?.version !== version) problems.push(`${name} ${version} at ${path}: not in package-lock.json`);
+  else if (locked.dev) problems.push(`${name} at ${path}: only for development`);
+}
 const present = new Set(mine.map(({ path }) => path.slice(APP.length)));
 for (const [place, { dev, optional, devOptional }] of Object.entries(lock))
   if (place && !dev && !optional && !devOptional && !present.has(place)) problems.push(`${place} is missing`);
@@ -91,8 +104,10 @@ for (const { path, sha256 } of found.binaries)
 
 // Files that are made at installation, and the program itself.
 const MADE =
-  /^\/(app\/(dist\/|package\.json$|node_modules\/\.package-lock\.json$)|usr\/local\/bin\/|usr\/local\/(include|share)\/|etc\/|var\/(lib|cache|log)\/|root\/|home\/node\/|\.dockerenv$|opt\/yarn|usr\/local\/[A-Z]+(\.md)?$|usr\/share\/(info\/dir$|mime|icons|glib|applications)|usr\/lib\/.*\/(gconv-modules\.cache|immodules\.cache)$|usr\/lib\/locale\/)/;
+  /^\/(app\/(dist\/|package\.json$|node_modules\/\.package-lock\.json$)|usr\/local\/bin\/(node|docker-entrypoint\.sh)$|usr\/local\/(include|share)\/|etc\/|var\/(lib|cache|log)\/|root\/|home\/node\/|\.dockerenv$|usr\/local\/[A-Z]+(\.md)?$|usr\/share\/(info\/dir$|mime|icons|glib|applications)|usr\/lib\/.*\/(gconv-modules\.cache|immodules\.cache)$|usr\/lib\/locale\/)/;
 for (const path of found.unowned) if (!MADE.test(path)) problems.push(`${path} belongs to no package`);
+for (const path of found.programs)
+  if (path !== '/usr/local/bin/node' && MADE.test(path)) problems.push(`${path}: a program of no package`);
 
 const hashOf = (place) => {
   const [, alg = '', base64 = ''] = /^(sha512)-(.*)$/.exec(lock[place]?.integrity ?? '') ?? [];

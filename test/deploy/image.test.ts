@@ -1,6 +1,6 @@
 /** The image, as `npm run test:image` has just built it. */
 import { execFileSync, spawnSync } from 'node:child_process';
-import { chmodSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
+import { chmodSync, mkdirSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { freePort } from '../../src/commands/dev/servers.ts';
@@ -109,5 +109,85 @@ describe('the image', () => {
       docker('stop', '-t', '40', id);
       expect(exitCode(id)).toBe('0');
     }
+  });
+});
+
+type Component = { name: string; version?: string; purl?: string; type: string };
+
+describe('the list of parts', () => {
+  const list = (image: string): { status: number | null; parts: Component[]; problems: string[] } => {
+    const { status, stdout, stderr } = spawnSync('node', ['.ci/sbom.js', image], {
+      encoding: 'utf8',
+      maxBuffer: 64 * MIB,
+    });
+    const { components } = JSON.parse(stdout) as { components: Component[] };
+    return { status, parts: components, problems: stderr.match(/(?<=^differs: ).*/gm) ?? [] };
+  };
+  const nameAndVersion = ({ name, version }: Component): string => `${name} ${version}`;
+  const dir = temporaryFolder('parts');
+  afterAll(() => rmSync(dir, { recursive: true }));
+
+  it('has what the files of the image show: the packages of Debian and of npm, and Node', () => {
+    // By the layers, which another program reads than the list's: nothing runs in the container.
+    const id = docker('create', IMAGE);
+    const wanted = "--wildcards var/lib/dpkg/status '*/package.json'";
+    execFileSync('sh', ['-c', `docker export ${id} | tar -x -C ${dir} ${wanted}`]);
+    docker('rm', '-v', id);
+    const debian = readFileSync(join(dir, 'var/lib/dpkg/status'), 'utf8')
+      .split('\n\n')
+      .filter((text) => text.includes('\nStatus: install ok installed\n'))
+      .map((text) => `${/^Package: (.*)$/m.exec(text)?.[1]} ${/^Version: (.*)$/m.exec(text)?.[1]}`);
+    const npm = readdirSync(dir, { recursive: true, encoding: 'utf8' })
+      .filter((path) => /(^|\/)(node_modules\/(@[^/]+\/)?|opt\/yarn-)[^/@]+\/package\.json$/.test(path))
+      .map((path) => nameAndVersion(JSON.parse(readFileSync(join(dir, path), 'utf8')) as Component));
+    expect(debian.length).toBeGreaterThan(50);
+    expect(npm.length).toBeGreaterThan(100);
+
+    const { status, parts, problems } = list(IMAGE);
+    expect([status, problems]).toEqual([0, []]);
+    const listed = (purl: string): string[] =>
+      parts
+        .filter((part) => part.purl?.startsWith(purl))
+        .map(nameAndVersion)
+        .sort();
+    expect(listed('pkg:deb/debian/')).toEqual(debian.sort());
+    expect(listed('pkg:npm/')).toEqual(npm.sort());
+    const node = docker('run', '--rm', '--entrypoint', 'node', IMAGE, '--version');
+    expect(listed('pkg:generic/node@').map((text) => text.replace('node ', 'v'))).toEqual([node]);
+    expect(parts.filter(({ type }) => type === 'file').map(({ name }) => name)).toEqual([
+      expect.stringMatching(/^\/app\/node_modules\/uWebSockets\.js\/uws_linux_(x64|arm64)_\d+\.node$/),
+    ]);
+  });
+
+  it('fails for an image that holds anything else, and names it', () => {
+    const image = 'sluice:spoilt';
+    const { devDependencies } = JSON.parse(readFileSync('package.json', 'utf8')) as {
+      devDependencies: Record<string, string>;
+    };
+    const dockerfile = `FROM ${IMAGE}
+USER 0
+WORKDIR /app/node_modules
+RUN mkdir other vitest && rm -r pino \\
+ && echo '{"name":"other","version":"1.0.0"}' > other/package.json \\
+ && echo '{"name":"vitest","version":"${devDependencies.vitest}"}' > vitest/package.json \\
+ && sed -i 's/"version": "/"version": "9/' zod/package.json \\
+ && for binary in uWebSockets.js/uws_*.node; do echo >> $binary; done \\
+ && cp /usr/bin/ls /usr/local/bin/tool && cp /usr/bin/ls /var/lib/sluice/tool && touch /opt/something`;
+    execFileSync('docker', ['build', '--quiet', '--tag', image, '-'], { input: dockerfile });
+    const { status, problems } = list(image);
+    docker('rmi', image);
+    expect(status).toBe(1);
+    expect(problems.sort()).toEqual([
+      expect.stringMatching(
+        /^\/app\/node_modules\/uWebSockets\.js\/uws_\w+\.node: a binary with an unknown hash/,
+      ),
+      '/opt/something belongs to no package',
+      '/usr/local/bin/tool belongs to no package',
+      '/var/lib/sluice/tool: a program of no package',
+      'node_modules/pino is missing',
+      'other 1.0.0 at /app/node_modules/other: not in package-lock.json',
+      'vitest at /app/node_modules/vitest: only for development',
+      expect.stringMatching(/^zod 9[\d.]+ at \/app\/node_modules\/zod: not in package-lock\.json$/),
+    ]);
   });
 });
