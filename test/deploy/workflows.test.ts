@@ -22,3 +22,8 @@ it.runIf(hasGo)('finds nothing wrong, in the version that the workflow runs', ()
 it('packs the chart with the Helm that the tests render it with', () => {
   expect(workflow('release')).toContain(`go install helm.sh/helm/v3/cmd/helm@v${HELM}\n`);
 });
+
+// GitHub starts a shell without pipefail where the workflow names none: notes that fail would have made a release without notes.
+it('stops a release at any command of a pipe', () => {
+  expect(workflow('release')).toContain('\ndefaults:\n  run:\n    shell: bash\n');
+});
