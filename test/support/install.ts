@@ -14,7 +14,8 @@ export default function setup(): void {
   ensureServers(hostEnvironment(), say);
   if (spawnSync('curl', ['--version']).status !== 0 && !aptInstall(['curl'], say))
     throw new Error('the tests paste a curl line: sudo apt-get install -y curl');
-  if (!findBrowser() && !aptInstall(['chromium'], say))
+  // Ubuntu has it by the second name, as a snap.
+  if (!findBrowser() && !aptInstall(['chromium'], say) && !aptInstall(['chromium-browser'], say))
     throw new Error(
       'the browser tests need Chromium: sudo apt-get install -y chromium, or brew install --cask google-chrome',
     );
