@@ -57,6 +57,7 @@ it('names the version of package.json wherever sluice has one', () => {
     /^ {2}version: (.*)$/m.exec(read('docs', 'openapi-admin.yaml')),
     /sluice-([\d.]+)\.tgz/.exec(read('README.md')),
     /\/sluice:([\d.]+) /.exec(read('docs', 'kubernetes.md')),
+    /newTag: ([\d.]+)/.exec(read('docs', 'kubernetes.md')),
   ].map((match) => match?.[1]);
   expect(found).toEqual(found.map(() => version));
 });
