@@ -40,7 +40,7 @@ const LOAD = ['test/bench/load*.test.ts', 'test/system/load.test.ts'];
  */
 const DEPLOYED_ALONE = [
   'test/deploy/{alerts,cells,cells-router,chart,dashboards,deployed,kubernetes,kubernetes-parts}.test.ts',
-  'test/deploy/{growing,nats-roles,prefix,proxies,reload,rolling-restart,rotation,secured}.test.ts',
+  'test/deploy/{exporters,growing,nats-roles,prefix,proxies,reload,rolling-restart,rotation,secured}.test.ts',
   'test/deploy/{sentinel,workflows}.test.ts',
   'test/commands/doctor/nats-cluster.test.ts',
   'test/processor/part-sweeper-cluster.test.ts',

@@ -39,6 +39,17 @@ const ingest = (metric: string, more = '', instance: string = INGEST[0]): string
 const processor = (metric: string, more = '', instance: string = PROCESSORS[0]): string =>
   `${metric}${labels('sluice-processor', instance, more)}`;
 
+const NATS = ['10.0.0.5:7777', '10.0.0.6:7777', '10.0.0.7:7777'] as const;
+/** A primary and two replicas. */
+const REDIS = ['10.0.0.8:9121', '10.0.0.9:9121', '10.0.0.10:9121'] as const;
+const nats = (metric: string, more = '', instance: string = NATS[0]): string =>
+  `${metric}${labels('sluice-nats', instance, more)}`;
+const redis = (metric: string, instance: string = REDIS[0]): string =>
+  `${metric}${labels('sluice-redis', instance, '')}`;
+const health = (value: string, instance: string = NATS[0]): string =>
+  nats('gnatsd_healthz_js_server_only_status_value', `value="${value}"`, instance);
+const MAXMEMORY = 2 * 1024 ** 3;
+
 const DAY = 86_400;
 const requests = (outcome: string): string =>
   ingest('sluice_requests_total', `endpoint="ingest",outcome="${outcome}"`);
@@ -119,6 +130,24 @@ function healthy(size: number): Series {
     [processor('sluice_processing_lag_seconds')]: steady(1),
     [processor('sluice_dead_letters_dropped_total')]: steady(0),
     [sinkFailing]: steady(0),
+    ...Object.fromEntries(
+      NATS.flatMap((instance) => [
+        [nats('up', '', instance), steady(1)],
+        [health('ok', instance), steady(1)],
+        [nats('gnatsd_varz_slow_consumers', '', instance), steady(0)],
+      ]),
+    ),
+    ...Object.fromEntries(
+      REDIS.flatMap((instance, at) => [
+        [redis('up', instance), steady(1)],
+        [redis('redis_up', instance), steady(1)],
+        [redis('redis_memory_used_bytes', instance), steady(0.5 * MAXMEMORY)],
+        [redis('redis_memory_max_bytes', instance), steady(MAXMEMORY)],
+        [redis('redis_aof_last_write_status', instance), steady(1)],
+        [redis('redis_aof_last_bgrewrite_status', instance), steady(1)],
+        [redis('redis_connected_slaves', instance), steady(at === 0 ? 2 : 0)],
+      ]),
+    ),
   };
 }
 
@@ -402,11 +431,60 @@ export const SCENES: readonly Scene[] = [
     labels: { server: 'redis:6379' },
     summary: 'The certificate of redis:6379 ends in 2d 23h 50m 0s',
   },
+  {
+    alert: 'SluiceNatsDown',
+    minutes: 20,
+    series: { [health('ok')]: () => '1x10 stale', [health('unreachable')]: jumps(10, '_', 0) },
+    labels: { instance: NATS[0] },
+    summary: `The NATS server of ${NATS[0]} does not answer, or is not part of the cluster`,
+  },
+  {
+    alert: 'SluiceNatsSlowConsumers',
+    minutes: 15,
+    series: { [nats('gnatsd_varz_slow_consumers')]: jumps(10, 0, 1) },
+    labels: { instance: NATS[0] },
+    summary: `The NATS server of ${NATS[0]} closed connections whose clients did not read`,
+  },
+  {
+    alert: 'SluiceRedisDown',
+    minutes: 20,
+    series: { [redis('redis_up', REDIS[1])]: jumps(10, 1, 0) },
+    labels: { instance: REDIS[1] },
+    summary: `The Redis of ${REDIS[1]} does not answer`,
+  },
+  {
+    alert: 'SluiceRedisMemoryHigh',
+    minutes: 10,
+    series: { [redis('redis_memory_used_bytes')]: steady(0.9 * MAXMEMORY) },
+    labels: { instance: REDIS[0] },
+    summary: `The Redis of ${REDIS[0]} has used 90% of its memory; a full one refuses writes`,
+  },
+  {
+    alert: 'SluiceRedisLogFailing',
+    minutes: 20,
+    series: { [redis('redis_aof_last_write_status')]: jumps(10, 1, 0) },
+    labels: { instance: REDIS[0] },
+    summary: `The Redis of ${REDIS[0]} cannot write its append-only file`,
+  },
+  {
+    alert: 'SluiceRedisReplicaMissing',
+    minutes: 20,
+    series: { [redis('redis_connected_slaves')]: jumps(10, 2, 1) },
+    summary: 'Redis has fewer replicas (1) than within the last day',
+  },
 ];
 
 /** Scenes in which nobody is called, though not all is as on the best of days. */
 export const QUIET: readonly { name: string; minutes: number; series: Series }[] = [
   { name: 'all is well', minutes: 60, series: {} },
+  {
+    name: 'another Redis becomes the primary',
+    minutes: 40,
+    series: {
+      [redis('redis_connected_slaves')]: jumps(20, 2, 0),
+      [redis('redis_connected_slaves', REDIS[1])]: jumps(21, 0, 2),
+    },
+  },
   {
     name: 'a few requests of a cell without traffic fail',
     minutes: 60,

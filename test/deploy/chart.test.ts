@@ -108,6 +108,7 @@ const OF_COMPONENTS: Record<string, string[]> = {
   ],
   sentinel: ['--set', 'components.sentinel=true'],
   reload: ['--set', 'components.reload=true'],
+  exporters: ['--set', 'components.exporters=true'],
   'tcp-migrate-req': ['--set', 'components.tcp-migrate-req=true'],
   'runbook-url': ['--set', 'monitoring.runbook=https://runbooks.example.com/sluice/operations.md'],
   'monitoring-labels': ['--set', 'monitoring.labels.release=kube-prometheus-stack'],
@@ -171,7 +172,7 @@ describe.each(tools)('the chart', ({ helm, kustomize }) => {
       expect(() => renderChart(helm, '--set', value)).toThrow('one processor alone');
   });
 
-  it.each(['sentinel', 'reload'])(
+  it.each(['sentinel', 'reload', 'exporters'])(
     'refuses the component %s for the servers of minimal, which have no Secret',
     (name) => {
       expect(() => renderChart(helm, '--set', `components.${name}=true`)).toThrow('profile production');

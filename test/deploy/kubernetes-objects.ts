@@ -71,17 +71,26 @@ export function renderFolder(command: readonly string[], name: string): Kubernet
 }
 
 /** An overlay with a component on top, as an operator would add it. */
-export function renderWith(
+export const renderWith = (
   command: readonly string[],
   overlay: string,
   component: string,
+): KubernetesObject[] => renderOn(command, overlay, {}, component);
+
+/** An overlay of an operator's own on top of one. @param more its other fields */
+export function renderOn(
+  command: readonly string[],
+  overlay: string,
+  more: object,
+  component?: string,
 ): KubernetesObject[] {
   const folder = mkdtempSync(join(PROJECT, 'node_modules/.kustomization-'));
   try {
     const base = relative(folder, KUBERNETES);
     const kustomization = {
       resources: [`${base}/overlays/${overlay}`],
-      components: [`${base}/components/${component}`],
+      ...(component && { components: [`${base}/components/${component}`] }),
+      ...more,
     };
     writeFileSync(join(folder, 'kustomization.yaml'), JSON.stringify(kustomization));
     const [program = '', ...args] = command;

@@ -11,6 +11,7 @@ import {
   parseObjects,
   render,
   renderInside,
+  renderOn,
   schemaProblems,
   unknownFields,
   writtenObjects,
@@ -83,6 +84,64 @@ describe.each(overlays.length > 0 ? ['exporters'] : [])('%s', () => {
     },
   );
 });
+
+describe.each(overlays.length > 0 ? ['exporters'] : [])('the component %s', (component) => {
+  it('puts an exporter beside each server, as a job that the rules know', async () => {
+    const objects = renderInside(kustomize, 'production', component);
+    expect((await Promise.all(objects.map(schemaProblems))).flat()).toEqual([]);
+    expect(unknownFields(objects)).toEqual([]);
+    const [monitor] = ofKind(objects, 'ServiceMonitor') as [KubernetesObject];
+    const { selector, endpoints } = specOf(monitor) as unknown as {
+      selector: { matchLabels: Labels };
+      endpoints: { port: string }[];
+    };
+    const rules = readFileSync(join(KUBERNETES, '../prometheus/rules.yaml'), 'utf8');
+    for (const [server, port] of [
+      ['nats', 7777],
+      ['redis', 9121],
+    ] as const) {
+      const [set] = ofKind(objects, 'StatefulSet', server) as [KubernetesObject];
+      const { template } = specOf(set) as unknown as {
+        template: { spec: { containers: { name: string; ports: object[]; securityContext: object }[] } };
+      };
+      const { containers } = template.spec;
+      expect(containers.map(({ name }) => name)).toEqual([server, 'exporter']);
+      expect(containers[1]?.ports).toEqual([{ name: 'exporter', containerPort: port }]);
+      expect(containers[1]?.securityContext).toEqual(containers[0]?.securityContext);
+      const [service] = ofKind(objects, 'Service', `${server}-exporter`) as [KubernetesObject];
+      expect(service.metadata.labels).toMatchObject({
+        ...selector.matchLabels,
+        'app.kubernetes.io/component': server,
+      });
+      expect(specOf(service).ports).toEqual([{ name: 'exporter', port }]);
+      expect(rules).toContain(`up{job="sluice-${server}"}`);
+    }
+    expect(endpoints.map((endpoint) => endpoint.port)).toEqual(['admin', 'exporter']);
+  });
+});
+
+describe.each(overlays.length > 0 ? ['production'] : [])(
+  "Secrets of an overlay of one's own on %s",
+  (overlay) => {
+    it('have another name when they change, so that what reads them starts anew', () => {
+      const readBy = (sink: string): Labels => {
+        const objects = renderOn(kustomize, overlay, {
+          namespace: 'sluice',
+          secretGenerator: [{ name: 'sluice-sink', literals: [`SLUICE_SINK=${sink}`] }],
+        });
+        return Object.fromEntries(
+          ofKind(objects, 'Deployment').map((object) => [
+            object.metadata.name,
+            /"name":"(sluice-sink[^"]*)"/.exec(JSON.stringify(object))?.[1] ?? '',
+          ]),
+        );
+      };
+      const [one, other] = [readBy('postgres://a/one'), readBy('postgres://a/other')];
+      expect(one).toEqual({ ingest: '', processor: expect.stringMatching(/^sluice-sink-\w{10}$/) });
+      expect(other.processor).not.toBe(one.processor);
+    });
+  },
+);
 
 describe.each(overlays)('the servers of the overlay %s', (overlay) => {
   type Server = {

@@ -94,6 +94,8 @@ const FLOATING = [
   'clickhouse/clickhouse-server',
   'grafana/grafana',
   'nats',
+  'natsio/prometheus-nats-exporter',
+  'oliver006/redis_exporter',
   'postgres',
   'prom/prometheus',
   'redis',
