@@ -216,6 +216,7 @@ describe.each(tools)('the chart', ({ helm, kustomize }) => {
       ['image.digest=sha256:1', 'digest'],
       ['settings.PATH=x', 'PATH'],
       ['ingest.replicas=two', 'replicas'],
+      ['ingest.preStopSeconds=0', 'preStopSeconds'],
     ] as const)
       expect(() => renderChart(helm, '--set', value)).toThrow(word);
   });
@@ -313,7 +314,7 @@ describe.each(tools)('the values', ({ helm }) => {
     rmSync(folder, { recursive: true });
   });
 
-  it('of a setting that is changed start the pods anew, and no others', () => {
+  it('start pods anew that read what was changed, and no others', () => {
     const checksums = (...args: string[]): unknown[] =>
       ['ingest', 'processor', 'nats', 'redis'].map((name) => {
         const object = renderChart(helm, ...args).find(
@@ -321,7 +322,29 @@ describe.each(tools)('the values', ({ helm }) => {
         ) as unknown as { spec: { template: { metadata: { annotations: Fields } } } };
         return object.spec.template.metadata.annotations['checksum/config'];
       });
-    const [before, after] = [checksums(), checksums('--set', 'settings.SLUICE_LOG_LEVEL=debug')];
-    expect(before.map((sum, at) => sum === after[at])).toEqual([false, false, true, true]);
+    const before = checksums();
+    const isSame = (value: string): boolean[] =>
+      checksums('--set', value).map((sum, at) => sum === before[at]);
+    expect(isSame('settings.SLUICE_LOG_LEVEL=debug')).toEqual([false, false, true, true]);
+    expect(isSame('secrets.sluice-sink.SLUICE_SINK=ndjson:/var/lib/sluice/other')).toEqual([
+      true,
+      false,
+      true,
+      true,
+    ]);
+  });
+
+  it('let a pod of ingest serve on as long as a balancer needs, and stop in time afterwards', () => {
+    const stop = (...args: string[]): unknown => {
+      const { containers, terminationGracePeriodSeconds } = podOf(
+        renderChart(helm, ...args),
+        'Deployment',
+        'ingest',
+      ) as Pod & { terminationGracePeriodSeconds: number };
+      const { lifecycle } = containers[0] as { lifecycle?: { preStop: { exec: { command: string[] } } } };
+      return [lifecycle?.preStop.exec.command, terminationGracePeriodSeconds];
+    };
+    expect(stop()).toEqual([['sleep', '5'], 45]);
+    expect(stop('--set', 'ingest.preStopSeconds=90')).toEqual([['sleep', '90'], 130]);
   });
 });

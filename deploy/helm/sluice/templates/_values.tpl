@@ -21,7 +21,7 @@
 
 {{/* Deployments, StatefulSets and Jobs. */}}
 {{- define "sluice.workload" -}}
-{{- $root := .root -}}{{- $object := .object -}}{{- $settings := .state.configMapGenerator | dig "sluice-settings" dict -}}
+{{- $root := .root -}}{{- $object := .object -}}{{- $state := .state -}}{{- $settings := $state.configMapGenerator | dig "sluice-settings" dict -}}
 {{- $name := $object.metadata.name -}}
 {{- $values := merge (deepCopy (get $root.Values $name | default dict)) $root.Values.pods -}}
 {{- $template := $object.spec.template -}}{{- $container := first $template.spec.containers -}}
@@ -39,6 +39,10 @@
   {{- if eq .image $container.image -}}{{- include "sluice.merge" (dict "into" . "patch" (pick $values "image")) -}}{{- end -}}
 {{- end -}}
 {{- include "sluice.merge" (dict "into" $container "patch" (pick $values "resources" "image")) -}}
+{{- with $values.preStopSeconds -}}
+  {{- $_ := set $container.lifecycle.preStop.exec "command" (list "sleep" (int . | toString)) -}}
+  {{- $_ := set $template.spec "terminationGracePeriodSeconds" (add 40 .) -}}
+{{- end -}}
 {{- if has ($values.scaling | default dict).kind (list "hpa" "keda") -}}{{- $_ := unset $object.spec "replicas" -}}
 {{- else if hasKey $values "replicas" -}}{{- $_ := set $object.spec "replicas" $values.replicas -}}{{- end -}}
 {{- if eq $container.image "sluice" -}}
@@ -61,9 +65,17 @@
   {{- /* A Job cannot be changed: each revision has its own. */ -}}
   {{- $_ := set $object.metadata "name" (printf "%s-%d" $name $root.Release.Revision) -}}
 {{- else -}}
-  {{- /* Pods start anew when what they read at their start has changed. */ -}}
-  {{- $read := pick .state.configMapGenerator $name (printf "%s-sentinel" $name) -}}
-  {{- if eq $object.kind "Deployment" -}}{{- $read = list $settings .state.secretGenerator -}}{{- end -}}
+  {{- /* Pods start anew when what they read at their start has changed, also in Secrets that the chart did not make. */ -}}
+  {{- $read := pick $state.configMapGenerator $name (printf "%s-sentinel" $name) -}}
+  {{- if eq $object.kind "Deployment" -}}
+    {{- $read = list $settings -}}
+    {{- range $from := $container.envFrom -}}
+      {{- with ($from.secretRef | default dict).name -}}
+        {{- $secret := get $root.Values.existingSecrets . | default . | lookup "v1" "Secret" $root.Release.Namespace -}}
+        {{- $read = append $read (get $state.secretGenerator . | default (get $secret "data")) -}}
+      {{- end -}}
+    {{- end -}}
+  {{- end -}}
   {{- $annotations := dict "checksum/config" (toJson $read | sha256sum) -}}
   {{- include "sluice.merge" (dict "into" $template "patch" (dict "metadata" (dict "annotations" $annotations))) -}}
 {{- end -}}
