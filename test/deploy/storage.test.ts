@@ -5,6 +5,7 @@ import { expect, it } from 'vitest';
 import { parse, parseAllDocuments } from 'yaml';
 import { loadConfig } from '../../src/config.ts';
 import { wantedStreams } from '../../src/stream/topology.ts';
+import { DEPLOYED } from './versions.ts';
 
 const DEPLOY = new URL('../../deploy', import.meta.url).pathname;
 const OVERLAYS = 'kubernetes/overlays';
@@ -59,6 +60,19 @@ it.each([
   expect(settings.SLUICE_STREAM_MAX_BYTES).toBeDefined();
   expect(allowed(conf)).toBeGreaterThanOrEqual(reserved(settings));
   if (volume) expect(diskOf(volume)).toBeGreaterThan(allowed(conf));
+});
+
+it("gives NATS's own chart the room of production, and the version that deploy/ names", () => {
+  const { config, container } = parse(text('helm/servers/nats.yaml')) as {
+    config: { jetstream: { fileStore: { maxSize: string; pvc: { size: string } } } };
+    container: { image: { tag: string } };
+  };
+  const { maxSize, pvc } = config.jetstream.fileStore;
+  const bytes = (size: string): number => Number(/^(\d+)Gi$/.exec(size)?.[1] ?? Number.NaN) * GIB;
+  const settings = { ...base, ...settingsOf(`${OVERLAYS}/production/kustomization.yaml`) };
+  expect(bytes(maxSize)).toBeGreaterThanOrEqual(reserved(settings));
+  expect(bytes(pvc.size)).toBeGreaterThan(bytes(maxSize));
+  expect(container.image.tag).toBe(`${DEPLOYED.nats}-alpine`);
 });
 
 it('compose.yaml bounds the spool, which shares the disk of the machine', () => {
