@@ -1,4 +1,4 @@
-/** deploy/proxies/cells.cfg in the real HAProxy, in front of ten cells that answer with their name. */
+/** deploy/proxies/cells.cfg in the real HAProxy, in front of ten cells that answer with their name, two of which are then whole systems. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync, writeFileSync } from 'node:fs';
@@ -7,8 +7,10 @@ import { type AddressInfo, connect } from 'node:net';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { runCommand } from '../commands/run-command.ts';
+import { errorEvent, eventId } from '../support/envelopes.ts';
 import { lastingPort, temporaryFolder } from '../support/servers.ts';
-import { until } from '../support/system.ts';
+import { DIST, type Project, System, until } from '../support/system.ts';
 import { makeCertificates } from './certificates.ts';
 import { PROXIES } from './proxy-programs.ts';
 
@@ -24,10 +26,9 @@ describe.each(programs)('HAProxy before ten cells', ({ path, env }) => {
 
   const cell = async (url: string): Promise<string> =>
     (await fetch(`http://127.0.0.1:${port}${url}`, { method: 'POST', body: 'x' })).text();
-  async function tell(command: string): Promise<void> {
-    const socket = connect(join(dir, 'admin.sock')).end(`${command}\n`);
-    expect((await text(socket)).trim()).toBe('');
-  }
+  const ask = async (command: string): Promise<string> =>
+    (await text(connect(join(dir, 'admin.sock')).end(`${command}\n`))).trim();
+  const tell = async (command: string): Promise<void> => expect(await ask(command)).toBe('');
 
   beforeAll(async () => {
     dir = temporaryFolder('router');
@@ -94,5 +95,66 @@ describe.each(programs)('HAProxy before ten cells', ({ path, env }) => {
     const moved = told.indexOf('c10');
     expect(told).toEqual([...Array(moved).fill('c3'), ...Array(told.length - moved).fill('c10')]);
     expect(await cell('/heartbeat/a-token')).toBe('c9');
+  });
+
+  describe('with a whole system in the place of two cells', () => {
+    const systems = new Map<string, System>();
+    beforeAll(async () => {
+      for (const name of ['c4', 'c9']) {
+        const system = await System.start();
+        systems.set(name, system);
+        expect(await ask(`set server ${name}/${name} addr 127.0.0.1 port ${system.port}`)).toContain(
+          'changed',
+        );
+      }
+    });
+    afterAll(() => Promise.all([...systems.values()].map((system) => system.stop())));
+
+    it('moves a project by the command and the map: no request is refused, and no count is lost', async () => {
+      const [from, to] = [systems.get('c4') as System, systems.get('c9') as System];
+      const project = await from.createProject({ id: '1004', quota: 100_000 } as Partial<Project>);
+      const told: number[] = [];
+      let stopped = false;
+      const traffic = (async () => {
+        while (!stopped) {
+          const url = `http://127.0.0.1:${port}/api/1004/envelope/?compat_key=${project.key}`;
+          const answer = await fetch(url, { method: 'POST', body: errorEvent(eventId()) });
+          await answer.text();
+          told.push(answer.status);
+        }
+      })();
+      const more = async (): Promise<void> => {
+        const before = told.length;
+        await until(() => told.length > before + 20);
+      };
+      await more();
+      const { SLUICE_NATS_URL, SLUICE_REDIS_URL } = to.env;
+      const file = join(dir, 'c9.env');
+      writeFileSync(file, `SLUICE_NATS_URL=${SLUICE_NATS_URL}\nSLUICE_REDIS_URL=${SLUICE_REDIS_URL}\n`);
+      const moving = spawn('node', [`${DIST}cli.js`, 'project', 'move', '1004', '--to', file], {
+        env: { ...process.env, ...from.env },
+      });
+      const ended = once(moving, 'exit');
+      let said = '';
+      for (const stream of [moving.stdout, moving.stderr])
+        stream.on('data', (data: Buffer) => {
+          said += data;
+        });
+      await until(() => {
+        if (moving.exitCode !== null) throw new Error(said);
+        return said.includes('press Enter');
+      });
+      await more();
+      await tell(`set map ${join(dir, 'cells.map')} 1004 c9`);
+      await more();
+      moving.stdin.end('\n');
+      expect([await ended, said]).toEqual([[0, null], expect.stringContaining('has moved')]);
+      await more();
+      stopped = true;
+      await traffic;
+      expect(new Set(told)).toEqual(new Set([200]));
+      const { out } = await runCommand(['usage', '1004', '--json'], to.env);
+      expect(JSON.parse(out)).toMatchObject({ current: told.length });
+    });
   });
 });
