@@ -1,6 +1,9 @@
 /** The chart renders what the overlays render, object for object, and its six files of values fit the published schemas. */
-import { execFileSync, spawnSync } from 'node:child_process';
+import { execFileSync, spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { describe, expect, it } from 'vitest';
@@ -207,6 +210,26 @@ describe.each(tools)('the chart', ({ helm, kustomize }) => {
     const own = [...rendered.matchAll(/^\s*(?:- )?image: "?(.*sluice.*?)"?$/gm)].map(([, name]) => name);
     expect([...new Set(own)]).toEqual([`${image}@${digest}`]);
     rmSync(folder, { recursive: true });
+  });
+
+  it('passes helm test where ingest is ready, and fails where it is not', async () => {
+    const pod = renderChart(helm).find(({ kind }) => kind === 'Pod') as unknown as {
+      spec: { containers: { command: string[] }[] };
+    };
+    let status = 200;
+    const server = createServer((_request, answer) => answer.writeHead(status).end()).listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    const here = `127.0.0.1:${(server.address() as AddressInfo).port}`;
+    const [program = '', ...args] = pod.spec.containers[0]?.command ?? [];
+    const ends = async (): Promise<unknown> => {
+      const script = args.map((arg) => arg.replace('http://ingest/', `http://${here}/`));
+      return (await once(spawn(program, script, { stdio: 'ignore' }), 'exit'))[0];
+    };
+    expect(await ends()).toBe(0);
+    status = 503;
+    expect(await ends()).toBe(1);
+    server.close();
+    expect(await ends()).toBe(1);
   });
 
   it('refuses a value that it does not know, and one of another form', () => {

@@ -64,8 +64,9 @@ export function makeNamespace(name: string): void {
   kubectl('label', 'namespace', name, 'pod-security.kubernetes.io/enforce=restricted');
 }
 
-export function removeNamespace(name: string): void {
-  kubectl('delete', 'namespace', name, '--ignore-not-found', '--wait', '--timeout=120s');
+export function removeNamespaces(...all: string[]): void {
+  if (all.length > 0)
+    kubectl('delete', 'namespace', ...all, '--ignore-not-found', '--wait', '--timeout=180s');
   // A volume that was in use takes no other claim until somebody has looked at it.
   for (const { metadata, status } of get<{ items: (KubernetesObject & { status: { phase: string } })[] }>(
     'pv',

@@ -1,5 +1,7 @@
 /** What a real API server, its controllers and its scheduler say to the overlays and to the chart. No container runs there. */
-import { readdirSync, readFileSync } from 'node:fs';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
 import {
@@ -12,6 +14,7 @@ import {
   renderChart,
   renderInside,
 } from '../deploy/kubernetes-objects.ts';
+import { temporaryFolder } from '../support/servers.ts';
 import {
   applyFolder,
   applyStrictly,
@@ -24,7 +27,7 @@ import {
   manifestsOfRelease,
   names,
   ready,
-  removeNamespace,
+  removeNamespaces,
   run,
   tryHelm,
   tryKubectl,
@@ -66,13 +69,18 @@ const claims = (namespace: string): string[] =>
     .items.filter(({ metadata }) => /^(data-|sink$)/.test(metadata.name))
     .map(({ metadata, spec }) => `${metadata.name} ${spec.volumeName}`)
     .sort();
+/** The objects that a section of the document has, as texts. */
+function objectsOf(heading: string): string[] {
+  const [, section = ''] = readFileSync(DOCUMENT, 'utf8').split(`\n## ${heading}\n`);
+  const blocks = section.split('\n## ')[0]?.matchAll(/^( *)```yaml\n(.*?)^ *```/gms) ?? [];
+  return [...blocks].map(([, indent = '', text = '']) => text.replaceAll(new RegExp(`^${indent}`, 'gm'), ''));
+}
 const sink = (): KubernetesObject[] => parseObjects(readFileSync(join(LASTING, 'sink.yaml'), 'utf8'));
 
 afterEach(() => {
   // A test that failed may have left a node that takes no pods.
   kubectl('uncordon', ...names('', 'nodes'));
-  for (const name of names('', 'namespaces').filter((one) => !/^(default|kube-)/.test(one)))
-    removeNamespace(name);
+  removeNamespaces(...names('', 'namespaces').filter((one) => !/^(default|kube-)/.test(one)));
 });
 
 describe('a server-side apply, where each field must be known', () => {
@@ -186,13 +194,9 @@ describe('what is there', () => {
     applyStrictly([...render(KUSTOMIZE, 'production'), ...secrets], 'sluice-large');
     await Promise.all([ready('sluice'), ready('sluice-large')]);
     // The objects that the way from one to the other adds.
-    const [, section = ''] = readFileSync(DOCUMENT, 'utf8').split('## Growing from minimal to production');
-    const written = [...(section.split('\n## ')[0]?.matchAll(/ {3}```yaml\n(.*?)```/gs) ?? [])].map(
-      ([, text]) => text,
-    );
+    const written = objectsOf('Growing from minimal to production');
     expect(written).toHaveLength(2);
-    for (const text of written)
-      expect(applyText((text as string).replaceAll(/^ {3}/gm, ''), '--validate=strict').err).toBe('');
+    for (const text of written) expect(applyText(text, '--validate=strict').err).toBe('');
   });
 });
 
@@ -211,6 +215,12 @@ describe('production', () => {
     await ready('tried');
     expect(nodes('ingest').sort()).toEqual(['node-1', 'node-1', 'node-2', 'node-2', 'node-3', 'node-3']);
     expect(nodes('nats').sort()).toEqual(['node-1', 'node-2', 'node-3']);
+    // The pods of the older version leave one by one, and those of the newer are as even.
+    kubectl('-n', 'tried', 'rollout', 'restart', 'deployment/ingest');
+    await ready('tried');
+    await expect
+      .poll(() => nodes('ingest').sort())
+      .toEqual(['node-1', 'node-1', 'node-2', 'node-2', 'node-3', 'node-3']);
   });
 
   it('lets a node be drained, and no second server of NATS go before the first is back', async () => {
@@ -312,6 +322,68 @@ describe('production', () => {
   });
 });
 
+describe('ten cells', () => {
+  const CELLS = ['oslo', 'paris', ...Array.from({ length: 8 }, (_, at) => `c-${at + 3}`)];
+  const ROUTER = join(KUBERNETES, '../proxies/cells.cfg');
+  function readyEndpoints(namespace: string, service: string): number {
+    type Slice = { endpoints?: { conditions: { ready: boolean } }[] };
+    const ofService = ['-l', `kubernetes.io/service-name=${service}`];
+    return get<{ items: Slice[] }>('endpointslices', '-n', namespace, ...ofService)
+      .items.flatMap(({ endpoints = [] }) => endpoints)
+      .filter(({ conditions }) => conditions.ready).length;
+  }
+
+  it('are ten releases whose files differ by a host; the router finds each, a project may move, and one goes without the others', async () => {
+    const folder = temporaryFolder('ten-cells');
+    for (const cell of CELLS) {
+      makeNamespace(cell);
+      applyStrictly(secrets, cell);
+      const file = join(folder, `${cell}.yaml`);
+      writeFileSync(file, `host: ${cell}.sluice.example.com\n`);
+      const values = ['-f', join(VALUES, 'production.yaml'), '-f', file];
+      helm('upgrade', '--install', cell, CHART, '-n', cell, ...values);
+    }
+    rmSync(folder, { recursive: true });
+    for (const cell of CELLS) await ready(cell);
+    const routes = get<{ items: { spec: { hostnames: string[] } }[] }>('httproutes', '-A').items;
+    expect(routes.flatMap(({ spec }) => spec.hostnames).sort()).toEqual(
+      CELLS.map((cell) => `${cell}.sluice.example.com`).sort(),
+    );
+    // Each Service that the router names has the pods of its cell.
+    const [, address = ''] = /^ {2}server paris (\S+)/m.exec(readFileSync(ROUTER, 'utf8')) ?? [];
+    for (const cell of CELLS) {
+      const [, service = '', namespace = '', port] =
+        /^(\w+)\.([\w-]+)\.svc:(\d+)$/.exec(address.replace('paris', cell)) ?? [];
+      const { spec } = get<{ spec: { ports: { port: number }[] } }>('service', service, '-n', namespace);
+      expect(spec.ports.map((one) => one.port)).toContain(Number(port));
+      // The autoscaler asks for one in each zone.
+      await expect.poll(() => readyEndpoints(namespace, service), { message: cell }).toBe(3);
+    }
+    const [policy = ''] = objectsOf('Growing from minimal to production');
+    const moving = policy
+      .replace('namespace: sluice }', 'namespace: paris }')
+      .replace('sluice-large', 'oslo');
+    expect(applyText(moving, '--validate=strict').out).toContain('from-the-new-cell created');
+    const uids = (): string[] =>
+      CELLS.slice(1).flatMap((cell) => pods(cell, 'nats').map(({ metadata }) => metadata.uid));
+    const before = uids();
+    helm('uninstall', 'oslo', '-n', 'oslo', '--wait');
+    expect(uids()).toEqual(before);
+    expect(names('paris', 'deployments')).toEqual(['ingest', 'processor']);
+  });
+});
+
+it('the gateway of docs/kubernetes.md fits the CRDs, and the route of production names it', async () => {
+  makeNamespace('gateways');
+  const [text = ''] = objectsOf('Gateways');
+  expect(applyText(text, '--validate=strict').err).toBe('');
+  const { metadata } = parseObjects(text)[0] as KubernetesObject;
+  const route = render(KUSTOMIZE, 'production').find(({ kind }) => kind === 'HTTPRoute');
+  expect(route).toMatchObject({
+    spec: { parentRefs: [{ name: metadata.name, namespace: metadata.namespace }] },
+  });
+});
+
 describe('the chart', () => {
   const install = (...args: string[]): string[] => [
     'upgrade',
@@ -348,6 +420,56 @@ describe('the chart', () => {
     helm(...install());
     await ready('tried');
     expect(claims('tried')).toEqual(before);
+  });
+
+  it('starts those pods anew that read a Secret of ours which changed', async () => {
+    makeNamespace('tried');
+    applyStrictly(secrets, 'tried');
+    const upgrade = (): string => helm(...install('-f', join(VALUES, 'production.yaml')));
+    const uids = (): string[][] =>
+      ['ingest', 'processor', 'nats', 'redis'].map((component) =>
+        pods('tried', component).map(({ metadata }) => metadata.uid),
+      );
+    upgrade();
+    // The autoscaler asks for one in each zone.
+    await expect.poll(() => pods('tried', 'ingest')).toHaveLength(3);
+    await ready('tried');
+    const before = uids();
+    upgrade();
+    await ready('tried');
+    expect(uids()).toEqual(before);
+    const sink = { stringData: { SLUICE_SINK: 'postgres://sluice:other@postgres.example.com/sluice' } };
+    kubectl('-n', 'tried', 'patch', 'secret', 'sluice-sink', '-p', JSON.stringify(sink));
+    upgrade();
+    await ready('tried');
+    const after = uids();
+    expect(after.map((all, at) => all.some((uid) => before[at]?.includes(uid)))).toEqual([
+      true,
+      false,
+      true,
+      true,
+    ]);
+  });
+
+  it('has a test that the namespace takes', async () => {
+    makeNamespace('tried');
+    helm(...install());
+    await ready('tried');
+    const child = spawn('helm', ['test', 'sluice', '-n', 'tried', '--timeout', '60s'], { stdio: 'ignore' });
+    const ended = once(child, 'exit');
+    await expect.poll(() => tryKubectl('-n', 'tried', 'get', 'pod', 'test').status).toBe(0);
+    // Nothing runs here: the pod is told how it ended.
+    kubectl(
+      '-n',
+      'tried',
+      'patch',
+      'pod',
+      'test',
+      '--subresource=status',
+      '-p',
+      '{"status":{"phase":"Succeeded"}}',
+    );
+    expect(await ended).toEqual([0, null]);
   });
 
   it('takes over what kustomize applied, without a new server of NATS or Redis', async () => {
