@@ -6,6 +6,7 @@ import { expect, it } from 'vitest';
 import { ensureServers } from '../../src/commands/dev/install.ts';
 import { hostEnvironment } from '../../src/config.ts';
 import { fittingNode } from '../../src/ingest/native.ts';
+import { HELM } from './kubernetes-objects.ts';
 import { DEPLOYED } from './versions.ts';
 
 const ROOT = new URL('../..', import.meta.url).pathname;
@@ -127,4 +128,26 @@ it('names all that floats: images by tag, machines of workflows, Node by its maj
     ...['2.36', '2.41'].map((glibc) => fittingNode({ ...runtime, glibc })),
   ];
   expect([...new Set(found)].sort()).toEqual([...FLOATING].sort());
+});
+
+it('tells in one matrix the versions that deploy/ names', () => {
+  const text = readFileSync(join(ROOT, 'docs/operations.md'), 'utf8');
+  const [section = ''] = (text.split('### Versions that were tried')[1] ?? '').split('\n## ');
+  const rows = section.split('\n').map((line) => line.split('|').map((cell) => cell.trim()));
+  const deployed = Object.fromEntries(rows.map(([, program, , , version]) => [program, version ?? '']));
+  expect(deployed).toMatchObject({
+    'nats-server': DEPLOYED.nats,
+    PostgreSQL: DEPLOYED.postgres,
+    Redis: `${DEPLOYED.redis} (the image)`,
+    ClickHouse: `${DEPLOYED.clickhouse} (its engine)`,
+    'Node.js': `${NODE} (the image)`,
+    Helm: HELM,
+  });
+  const cluster = readFileSync(join(ROOT, 'test/kubernetes/cluster'), 'utf8');
+  const [, kubernetes = ''] = /^kubernetes=v(\S+)/m.exec(cluster) ?? [];
+  const crds = [...cluster.matchAll(/@v([\d.]+):/g)].map(([, version = '']) => version);
+  expect(crds).toHaveLength(4);
+  for (const version of [kubernetes, ...crds]) expect(deployed.Kubernetes).toContain(version);
+  for (const { name, tag } of images().filter(({ name: one }) => one.endsWith('exporter')))
+    expect(text, name).toContain(`${name.split('/')[1]} ${tag.replace('v', '')}`);
 });
