@@ -261,8 +261,18 @@ export class FrameWriter {
   }
 
   /**
-   * Commits the batch. Resolves when the batch is stored, or when the sink holds it and the next
-   * batch may begin.
+   * Commits the batch. Once the sink has stored it, the frames are acknowledged; once the broker has
+   * confirmed that, their parts are removed. The promise that the caller gets settles at the first
+   * of these events:
+   *
+   * - *Held*: the sink has the batch in memory. The promise resolves, so that the next batch may
+   *   begin. The batch is stored later; `#stored` waits for that.
+   * - *Stored*: all of the above is done. The promise resolves.
+   * - *Failed*: the promise rejects. After `held` nobody waits for it any more, and a sink must not
+   *   fail, so a failure is then a bug: the error is left unhandled and ends the process.
+   *
+   * Records and dead letters are counted once, at the first of *held* and *stored*. With
+   * `report.now` the call also waits for all batches that the sink held before.
    */
   async #commit(batch: SinkBatch, deliveries: readonly Delivery[], report: WriteReport): Promise<void> {
     const letters = this.#letters;

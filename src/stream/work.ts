@@ -7,13 +7,14 @@
  * adds a debt to its project, in milliseconds of a processor's time, and each millisecond that
  * passes pays off one millisecond of the debt. Two bounds follow:
  *
- * at a worker      a project that owes more than WORK_FREE_MS gets 503, so that no burst is queued
- * that takes longer. A project that is alone has no bound at a processor   an item adds twice its
- * work to the debt, estimated from its inflated size. The work is not timed: the project is not to
- * blame for other projects' slices or for a machine that stands still. While the frames in hand are
- * older than WORK_BEHIND_MS, the processor names each project that owed more than WORK_HEAVY_MS
- * when its frame was stored. All workers refuse a named project for WORK_REST_MS, and from then on
- * its work costs twice as much. The price falls while no processor names the project
+ * - At a worker: a project that owes more than the worker's part of WORK_FREE_MS gets 503, so that
+ *   no burst is queued that takes longer. A project that is alone has no bound.
+ * - At a processor: an item adds twice its work to the debt, estimated from its inflated size. The
+ *   work is not timed: the project is not to blame for other projects' slices or for a machine that
+ *   stands still. While the frames in hand are older than WORK_BEHIND_MS, the processor names each
+ *   project that owed more than WORK_HEAVY_MS when its frame was stored. All workers refuse a named
+ *   project for WORK_REST_MS, and from then on its work costs twice as much. The price falls while
+ *   no processor names the project.
  *
  * The first bound does not know how fast the processors are. The second makes up for slow
  * processors and for many workers. A processor that was away is late as well. Even then it names no
@@ -54,7 +55,8 @@ const PLAIN_MS_PER_BYTE = 10 / (1024 * 1024);
 const SCRUBBED_MS_PER_BYTE = 120 / (1024 * 1024);
 /**
  * How many times its size a recording inflates to: the usual factor, and the greatest that deflate
- * allows. Ingest cannot know the true factor, because the recording is compressed.
+ * allows. Ingest cannot know the true factor, because the recording is compressed. The ratio beyond
+ * which a compressed body counts as swelling is another number (SWELLING_RATIO_MIN).
  */
 const RECORDING_SWELLS = 8;
 const RECORDING_SWELLS_MAX = 1_032;

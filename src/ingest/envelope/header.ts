@@ -35,7 +35,10 @@ export type EnvelopeHeader = {
    * `name/version`; undefined when either is missing, or when the text exceeds CLIENT_CHARS_MAX.
    */
   sdk?: string;
-  /** Whether the whole body turned out to have nothing to store. If so, its items are dropped. */
+  /**
+   * Whether the whole body turned out to have nothing to store. If so, the collector drops all items
+   * that it holds, and the request is answered 200 with X-Service-Empty.
+   */
   hasNothing?: boolean;
 };
 

@@ -31,18 +31,25 @@ import { ByteQueue } from './byte-queue.ts';
 import { type EnvelopeHeader, type Malformed, parseEnvelopeHeader, parseItemHeader } from './header.ts';
 
 /**
- * Receives what a reader finds, in the order of the body. All bytes are views of the chunk that is
- * being fed, because the receiver charges memory by whole chunks; a reader that makes bytes of its
- * own charges them by `onLine` ({@link NewItemReader}). Views are valid during the call, and longer
- * only where the caller of `feed` owns the chunk.
+ * Receives what a reader finds, in the order of the body:
+ *
+ * - For each item that is to be stored: `itemBegin`, then `payload` any number of times (never for
+ *   an empty payload), then `itemEnd`. Only then may another item begin.
+ * - For each other item: `itemSkipped` alone.
+ * - `envelopeHeader` at most once, at any time before `end` returns. The parser calls it first; a
+ *   reader that knows the id only at the end of the body calls it last. Without an id the collector
+ *   makes one.
+ *
+ * When a body turns out to be malformed, the calls may stop at any point.
+ *
+ * All bytes are views of the chunk that is being fed, because the receiver charges memory by whole
+ * chunks; a reader that makes bytes of its own charges them by `onLine` ({@link NewItemReader}).
+ * Views are valid during the call, and longer only where the caller of `feed` owns the chunk.
  */
 export interface ItemReceiver {
-  /** @param line the header as sent, without its newline */
+  /** @param line the header as sent, without its newline; empty where the body has no such line */
   envelopeHeader(header: EnvelopeHeader, line: Uint8Array): void;
-  /**
-   * Called when an item of a stored type begins. Its payload follows in any number of pieces, then
-   * `itemEnd`.
-   */
+  /** @param item `index`: its place among all items of the body, skipped ones included, from 0 */
   itemBegin(item: { index: number; type: ItemType; header: Uint8Array }): void;
   payload(piece: Uint8Array): void;
   itemEnd(): void;
@@ -58,8 +65,9 @@ export interface ItemReader {
    */
   feed(chunk: Uint8Array): Malformed | undefined;
   /**
-   * Ends the body; its last byte has been fed. This method must give the receiver no payload: a
-   * body that needs the disk asks for leave after a call of `feed`, never after `end`.
+   * Ends the body; its last byte has been fed. The reader may still call `itemEnd` and
+   * `envelopeHeader` here, but not `payload`: a body that needs the disk asks for leave after a
+   * call of `feed`, never after `end`.
    * @returns why the body is malformed
    */
   end(): Malformed | undefined;

@@ -63,8 +63,9 @@ const streamOf = (entry: Entry): FrameStream => {
 /**
  * Brings entries into their streams and reports the result of each entry exactly once:
  *
- * stored    JetStream acknowledged the frame that holds the whole entry refused   the entry is
- * certainly in no stream, and will be in none unknown   the entry may be in a stream, now or later
+ * - `stored`: JetStream acknowledged the frame that holds the whole entry.
+ * - `refused`: the entry is certainly in no stream, and will be in none.
+ * - `unknown`: the entry may be in a stream, now or later.
  *
  * Entries that were not sent are refused in three places: the publisher and the shard's queue
  * refuse for want of room or of a connection, the queue refuses at the deadline, and
