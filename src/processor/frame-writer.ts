@@ -261,12 +261,12 @@ export class FrameWriter {
   }
 
   /**
-   * Commits the batch. Once the sink has stored it, the frames are acknowledged; once the broker has
-   * confirmed that, their parts are removed. The promise that the caller gets settles at the first
-   * of these events:
+   * Commits the batch. Once the sink has stored it, the frames are acknowledged; once the broker
+   * has confirmed that, their parts are removed. The promise that the caller gets settles at the
+   * first of these events:
    *
-   * - *Held*: the sink has the batch in memory. The promise resolves, so that the next batch may
-   *   begin. The batch is stored later; `#stored` waits for that.
+   * - *Held*: the sink has taken the batch, and stores it later; `#stored` waits for that. The
+   *   promise resolves, so that the next batch may begin.
    * - *Stored*: all of the above is done. The promise resolves.
    * - *Failed*: the promise rejects. After `held` nobody waits for it any more, and a sink must not
    *   fail, so a failure is then a bug: the error is left unhandled and ends the process.

@@ -36,8 +36,8 @@ export type EnvelopeHeader = {
    */
   sdk?: string;
   /**
-   * Whether the whole body turned out to have nothing to store. If so, the collector drops all items
-   * that it holds, and the request is answered 200 with X-Service-Empty.
+   * Whether the whole body turned out to have nothing to store. If so, the collector drops all
+   * items that it holds, and the request is answered 200 with X-Service-Empty.
    */
   hasNothing?: boolean;
 };
