@@ -455,6 +455,12 @@ describe('the chart', () => {
     makeNamespace('tried');
     helm(...install());
     await ready('tried');
+    const dry = ['install', 'other', CHART, '-n', 'tried', '--dry-run=client'];
+    const notes = (file: string): string =>
+      helm(...dry, '-f', join(VALUES, `${file}.yaml`)).split('\nNOTES:\n')[1] ?? '';
+    // The command of the notes names a file that the pod has.
+    expect(notes('production')).toContain('SLUICE_NATS_CREDS=/etc/sluice/nats-cli/user.creds sluice doctor');
+    expect(notes('external')).toContain('deploy/processor -- sluice doctor');
     const child = spawn('helm', ['test', 'sluice', '-n', 'tried', '--timeout', '60s'], { stdio: 'ignore' });
     const ended = once(child, 'exit');
     await expect.poll(() => tryKubectl('-n', 'tried', 'get', 'pod', 'test').status).toBe(0);
