@@ -17,6 +17,7 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { childrenOf } from '../../bench/processes.ts';
+import { keyId } from '../../src/projects/project.ts';
 import { link as connect } from '../projects/broker.ts';
 import { freeze, thaw } from '../support/freeze.ts';
 import { lastingPort, temporaryFolder } from '../support/servers.ts';
@@ -262,14 +263,16 @@ it('says an address that listens, stores where SLUICE_SINK says, and says why no
   const { url, project, sinkDir } = dev.file;
   expect(new URL(project.dsn).hostname).toBe('127.0.0.1');
   expect(sinkDir).toBe(elsewhere);
-  const send = (body: string): Promise<Response> =>
-    fetch(`${url}/api/${project.id}/envelope/?sentry_key=${project.key}`, { method: 'POST', body });
+  const send = (body: string, key = project.key): Promise<Response> =>
+    fetch(`${url}/api/${project.id}/envelope/?sentry_key=${key}`, { method: 'POST', body });
   expect((await send('{}\n{"type":"event"}\n{"message":"elsewhere"}')).status).toBe(200);
   await until(() => storedMessages(elsewhere).includes('elsewhere'));
   await send('{"message":"no envelope"}');
   await until(() => dev.output.includes('ingest project 1 empty (no-items) 25 B'));
   await send('{\n"message":"no envelope"}');
   await until(() => dev.output.includes('project 1 invalid (the envelope header is no JSON object) 26 B'));
+  await send('{}', 'wrong');
+  await until(() => dev.output.includes(`project 1 forbidden_key (unknown-key, key ${keyId('wrong')}) `));
 });
 
 it('a second terminal needs no settings; a second dev on the folder is refused; a Ctrl-C that comes twice, from the terminal and from npm, stops everything once', async () => {
