@@ -1,19 +1,19 @@
 import { Command } from 'commander';
-import { printJson, printLine, record, table } from './print.ts';
-import { type ApiFlags, withApi, withOperations } from './session.ts';
+import { printLine, record, table } from './print.ts';
+import { type ApiFlags, printUrls, remarkOnUrls, withApi, withOperations } from './session.ts';
 
 type Output = ApiFlags & { json?: boolean };
 
 async function create(flags: Output): Promise<void> {
-  await withOperations(flags, async (operations, session) => {
+  await withOperations(flags, async (operations) => {
     const { token, url } = await operations.createHeartbeat();
-    if (flags.json) printJson({ token, url });
+    if (flags.json) printUrls(operations, { token, url });
     else
       printLine(
         record([
           ['token', token],
           ['url', url],
-          ['', session.remarkOnUrls(flags)],
+          ['', remarkOnUrls(operations)],
         ]),
       );
   });
@@ -22,16 +22,14 @@ async function create(flags: Output): Promise<void> {
 async function list(flags: Output): Promise<void> {
   await withOperations(flags, async (operations) => {
     const rows = await operations.listHeartbeats();
-    if (flags.json) printJson(rows);
+    if (flags.json) printUrls(operations, rows);
     else if (rows.length === 0)
       printLine('There is no heartbeat token yet; sluice heartbeat create makes one.');
-    else
-      printLine(
-        table(
-          ['TOKEN', 'URL', 'CREATED'],
-          rows.map(({ token, url, createdAt }) => [token, url, createdAt]),
-        ),
-      );
+    else {
+      const cells = rows.map(({ token, url, createdAt }) => [token, url, createdAt]);
+      const remark = remarkOnUrls(operations);
+      printLine([table(['TOKEN', 'URL', 'CREATED'], cells), ...(remark ? [remark] : [])].join('\n'));
+    }
   });
 }
 

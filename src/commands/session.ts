@@ -21,6 +21,7 @@ import { operatorName } from '../projects/audit-log.ts';
 import { isMissingBucket } from '../projects/bucket.ts';
 import type { NatsRole } from '../stream/nats.ts';
 import type { TopologyOptions } from '../stream/topology.ts';
+import { printJson } from './print.ts';
 
 /**
  * Error of a command that could not do its task. Its message is one sentence, shown without a
@@ -87,9 +88,6 @@ function devOn(folder: string): RunningDev {
   throw new UsageError(`No sluice dev runs on ${folder}.`);
 }
 
-/** Remark beside a printed URL whose host no setting names. */
-const GUESSED = '(its host is a guess: set SLUICE_PUBLIC_URL to what clients reach)';
-
 export class Session {
   readonly config: Config;
   /** Base URL of the DSNs and heartbeat URLs that are printed. */
@@ -150,17 +148,24 @@ export class Session {
     return `the environment and ${namedDir ?? DEV_FOLDER}/dev.json say`;
   }
 
-  /**
-   * Returns a remark on URLs that clients are given; undefined when their host is known. With
-   * `--api` another program makes the URLs.
-   */
-  remarkOnUrls({ api }: ApiFlags): string | undefined {
-    return this.isUrlGuessed && api === undefined ? GUESSED : undefined;
-  }
-
   close(): Promise<void> {
     return this.connections.close();
   }
+}
+
+const GUESS = 'a guess: set SLUICE_PUBLIC_URL to what clients reach';
+
+/** Returns a remark beside a printed URL for clients; undefined when no setting is missing. */
+export const remarkOnUrls = ({ isUrlGuessed }: Operations): string | undefined =>
+  isUrlGuessed ? `(its host is ${GUESS})` : undefined;
+
+/**
+ * Prints JSON that has URLs for clients. A remark on them goes to standard error, so that standard
+ * output is JSON alone.
+ */
+export function printUrls(operations: Operations, value: unknown): void {
+  printJson(value);
+  if (operations.isUrlGuessed) process.stderr.write(`sluice: The host in these URLs is ${GUESS}\n`);
 }
 
 /** Flags of the commands that can use the management API. */
@@ -187,7 +192,7 @@ export const withOperations = <T>(
   work: (operations: Operations, session: Session) => Promise<T>,
 ): Promise<T> =>
   withSession((session) => {
-    const { config, connections, publicUrl, log } = session;
+    const { config, connections, publicUrl, isUrlGuessed, log } = session;
     if (api !== undefined)
       return work(
         new ApiOperations(api, firstToken([...config.adminTokens, ...config.viewerTokens])),
@@ -197,7 +202,7 @@ export const withOperations = <T>(
     // The checks of doctor take a while to load, and no other command needs them.
     const examine = async (): Promise<Check[]> =>
       (await import('../management/doctor/examine.ts')).examine(session);
-    const parts = { connections, publicUrl, heartbeatPath, shards, examine, log };
+    const parts = { connections, publicUrl, isUrlGuessed, heartbeatPath, shards, examine, log };
     return work(new DirectOperations(parts, operatorName()), session);
   });
 

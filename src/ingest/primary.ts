@@ -176,17 +176,11 @@ export async function runIngest(
   const figures = new ProcessFigures();
   const servers = new ServerFigures(config, connections);
   const readiness = (): Readiness => combine(pool, stopping);
-  const { publicUrl, heartbeatPath, streamShards: shards } = config;
+  const { heartbeatPath, streamShards: shards } = config;
   const examined = { ...examinedOf(config), connections, log };
-  const management = {
-    connections,
-    publicUrl,
-    ingestUrl: ownUrl(config),
-    heartbeatPath,
-    shards,
-    examine: () => examine(examined),
-    log,
-  };
+  const { publicUrl, isUrlGuessed } = examined;
+  const urls = { publicUrl, isUrlGuessed, ingestUrl: ownUrl(config), heartbeatPath };
+  const management = { connections, ...urls, shards, examine: () => examine(examined), log };
   const admin = await startAdminServer({
     host: config.adminHost,
     names: config.adminNames,

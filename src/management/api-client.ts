@@ -47,7 +47,7 @@ type Sent = {
  * Page of a list: at most `limit` entries behind `after`. Further fields are filters of the list.
  */
 type Page = { after?: string | number | undefined; limit?: number | undefined } & Readonly<
-  Record<string, string | number | undefined>
+  Record<string, string | number | boolean | undefined>
 >;
 type Answer = { status: number; json: unknown; etag: string | null };
 
@@ -75,11 +75,16 @@ const PRESENCE: Readonly<Record<Presence, Readonly<Record<string, string>>>> = {
 export class ApiOperations implements Operations {
   readonly #url: string;
   readonly #token: string | undefined;
+  #isUrlGuessed = false;
 
   /** `url` is the URL of the admin port, without a final slash. */
   constructor(url: string, token: string | undefined) {
     this.#url = url;
     this.#token = token;
+  }
+
+  get isUrlGuessed(): boolean {
+    return this.#isUrlGuessed;
   }
 
   // ---- Projects ----
@@ -303,6 +308,7 @@ export class ApiOperations implements Operations {
       throw new OperationError('unavailable', `${this.#url} cannot be reached: ${reasonOf(error)}.`);
     });
     if (!answer.ok) throw this.#failure(answer.status, await answer.text());
+    this.#isUrlGuessed = answer.headers.get('X-Sluice-Public-Url') === 'guessed';
     return answer;
   }
 

@@ -13,7 +13,7 @@ import { addKey, changeKey } from '../projects/keys.ts';
 import { NameTakenError, RevisionError, type StoredProject, UnknownNameError } from '../projects/names.ts';
 import type { Project, ProjectKey } from '../projects/project.ts';
 import { keyId as idOfKey, keysOf } from '../projects/project.ts';
-import { compareIds, mintKey, ProjectStore } from '../projects/project-store.ts';
+import { compareIds, type KeptList, mintKey, ProjectStore } from '../projects/project-store.ts';
 import { CheckpointBucket } from '../projects/usage/checkpoint-bucket.ts';
 import { follow } from '../stream/tail.ts';
 import { CHUNKS_STREAM } from '../stream/topology.ts';
@@ -29,7 +29,7 @@ import { Replay, type Replayed } from './dead-letters/replay.ts';
 import { deleteProject, LeftoverDeleted } from './delete-project.ts';
 import { type Check, type Finding, findingOf } from './doctor/check.ts';
 import { InvalidError } from './failure.ts';
-import { OperationError } from './operation-error.ts';
+import { OperationError, reasonOf } from './operation-error.ts';
 import type {
   DeadLetterDetail,
   DeletedProject,
@@ -70,10 +70,14 @@ export type ManagementParts = {
   connections: Connections;
   /** Base URL of DSNs and heartbeat URLs. */
   publicUrl: string;
+  /** Whether `publicUrl` is a guess, because no setting says where clients reach ingest. */
+  isUrlGuessed?: boolean;
   /** Base URL that test events are sent to; if undefined, `publicUrl`. */
   ingestUrl?: string;
   heartbeatPath: string;
   shards: number;
+  /** The list of all projects, for a program that makes lists again and again. */
+  kept?: KeptList;
   /** Checks the deployment, for doctor. */
   examine(): Promise<readonly Check[]>;
   log: Log;
@@ -84,7 +88,8 @@ function pageOf<T>(sorted: readonly T[], isBehind: (one: T) => boolean, { limit 
   return sorted.filter(isBehind).slice(0, limit);
 }
 
-type Named = { id: string; name?: string | undefined };
+/** Fields that lists are sorted by. `used` replaces the usage that is known of the project. */
+type Named = { id: string; name?: string | undefined; used?: number | undefined };
 const compareProjects = (one: Named, other: Named): number => compareIds(one.id, other.id);
 const { compare: compareTexts } = new Intl.Collator('en', { numeric: true });
 /** Puts projects without a name last. */
@@ -94,14 +99,27 @@ function compareNames(one: Named, other: Named): number {
   return compareTexts(one.name, other.name) || compareProjects(one, other);
 }
 
+/** Puts the project with the largest usage first. */
+const byUsage =
+  (usage: ReadonlyMap<string, number> = new Map()) =>
+  (one: Named, other: Named): number => {
+    const [of, than] = [one, other].map(({ id, used = usage.get(id) ?? 0 }) => used) as [number, number];
+    return than - of || compareProjects(one, other);
+  };
+
 /**
- * Finds the last project of the page before. An id says where its project stands among ids, but not
- * among names.
+ * Finds the last project of the page before; undefined for the first page. An id says where its
+ * project stands among ids, but not among names. Usage grows meanwhile: behind the usage as it was,
+ * no project comes twice.
  * @throws InvalidError when the list is sorted by name and the project is gone
  */
-function lastOfPage(projects: readonly StoredProject[], after: string, sort: ProjectPage['sort']): Named {
+function lastOfPage(
+  projects: readonly StoredProject[],
+  { after, sort, used }: ProjectPage,
+): Named | undefined {
+  if (after === undefined) return undefined;
   const found = projects.find(({ project }) => project.id === after)?.project;
-  if (found || sort !== 'name') return found ?? { id: after };
+  if (found || sort !== 'name') return { ...found, id: after, used };
   throw new InvalidError([{ field: 'after', detail: `there is no project ${after}` }]);
 }
 
@@ -114,6 +132,10 @@ export class DirectOperations implements Operations {
   constructor(parts: ManagementParts, by: string) {
     this.#parts = parts;
     this.#by = by;
+  }
+
+  get isUrlGuessed(): boolean {
+    return this.#parts.isUrlGuessed ?? false;
   }
 
   // ---- Projects ----
@@ -129,18 +151,37 @@ export class DirectOperations implements Operations {
   }
 
   async listProjects(page: ProjectPage = {}): Promise<ProjectJson[]> {
-    const projects = await (await this.#projects()).listStored();
-    const { after, search, sort } = page;
-    const order = sort === 'name' ? compareNames : compareProjects;
-    const last = after === undefined ? undefined : lastOfPage(projects, after, sort);
+    const all = await (await this.#projects()).listStored(this.#parts.kept);
+    const { search, sort } = page;
+    const usage = await this.#usageFor(page);
+    const order = { id: compareProjects, name: compareNames, usage: byUsage(usage) }[sort ?? 'id'];
+    const last = lastOfPage(all, page);
     const isWanted = ({ project }: StoredProject): boolean =>
       (last === undefined || order(project, last) > 0) &&
       (search === undefined || matchesText(project, search));
-    if (sort === 'name') projects.sort((one, other) => order(one.project, other.project));
-    return pageOf(projects, isWanted, page).map(({ project, revision }) => ({
+    const sorted =
+      order === compareProjects ? all : all.toSorted((one, other) => order(one.project, other.project));
+    return pageOf(sorted, isWanted, page).map(({ project, revision }) => ({
       ...this.#json(project),
       revision,
+      ...(usage && { usage: usage.get(project.id) ?? 0 }),
     }));
+  }
+
+  /**
+   * Reads this month's usage of all projects for a list that wants it. A list that shows usage alone
+   * goes without it when it cannot be read. The checkpoints have it, so that a page that many people
+   * look at asks Redis nothing, whose calls belong to ingest.
+   * @throws OperationError when usage sorts the list and cannot be read
+   */
+  async #usageFor({ usage, sort }: ProjectPage): Promise<ReadonlyMap<string, number> | undefined> {
+    if (!usage && sort !== 'usage') return undefined;
+    const { checkpoints } = await this.#usageReader();
+    const month = new Date(clock.now()).toISOString().slice(0, 'YYYY-MM'.length);
+    return checkpoints.readAll(month).catch((error: unknown) => {
+      if (sort !== 'usage') return undefined;
+      throw new OperationError('unavailable', `The usage cannot be read: ${reasonOf(error)}.`);
+    });
   }
 
   async setProject(

@@ -36,11 +36,21 @@ export type DeletedProject = ProjectJson | { id: string };
 /** Page of a list: at most `limit` entries behind the name `after`, in the order of the list. */
 export type NamePage = { after?: string | undefined; limit?: number | undefined };
 
+export const PROJECT_SORTS = ['id', 'name', 'usage'] as const;
+
 /**
  * Page of the projects that have the text `search` in their id, alias, name, tags, plan or key
- * labels. They are sorted by id, or by name with projects without a name last.
+ * labels. They are sorted by id, by name with projects without a name last, or by this month's usage
+ * with the largest first.
  */
-export type ProjectPage = NamePage & { search?: string | undefined; sort?: 'id' | 'name' | undefined };
+export type ProjectPage = NamePage & {
+  search?: string | undefined;
+  sort?: (typeof PROJECT_SORTS)[number] | undefined;
+  /** Whether each project has its usage, as it has when usage sorts the list. */
+  usage?: boolean | undefined;
+  /** Usage of the project `after` in the page before, when usage sorts the list. */
+  used?: number | undefined;
+};
 
 /** Heartbeat token. `createdAt` is RFC 3339. */
 export type HeartbeatJson = { token: string; url: string; createdAt: string };
@@ -61,6 +71,11 @@ export type Tail = { ended: Promise<never>; stop(): void };
  * The operations. Each may throw OperationError, InvalidError, RegistryError or UnrecordedError.
  */
 export interface Operations {
+  /**
+   * Whether the host in DSNs and heartbeat URLs is a guess, because no setting says where clients
+   * reach ingest. The management API tells it with each answer.
+   */
+  readonly isUrlGuessed: boolean;
   createProject(wanted: WantedProject): Promise<StoredProjectJson>;
   /** Finds a project by its id or alias, as the operations below do. */
   getProject(idOrAlias: string): Promise<StoredProjectJson>;

@@ -33,10 +33,12 @@ export type KeyJson = ProjectKey & { id: string; dsn: string; lastUsed?: string 
 /**
  * Project as it is shown. `key` and `dsn` belong to the first valid key, and are absent while there
  * is none. `revision` is the record's revision; only lists have it, because a single project has an
- * ETag instead.
+ * ETag instead. `usage` counts this month's accepted requests, at most CHECKPOINT_MS_MAX late; only
+ * lists that ask for it have it.
  */
 export type ProjectJson = Omit<Project, 'key' | 'keys' | 'enabled'> & {
   revision?: number;
+  usage?: number;
   key?: string;
   dsn?: string;
   enabled: boolean;
@@ -170,7 +172,8 @@ function canonical(given: Recordable, now: number): Project {
 }
 
 /** Turns a project as commands and the API show it back into its record, in canonical form. */
-export function recordOf({ dsn: _, revision: _r, key, keys, ...fields }: ProjectJson, now: number): Project {
+export function recordOf(json: ProjectJson, now: number): Project {
+  const { dsn: _, revision: _r, usage: _u, key, keys, ...fields } = json;
   const own = keys.map(({ id: _id, dsn: _dsn, ...one }): ProjectKey => one);
   return canonical({ ...fields, key: key ?? `${own[0]?.key}`, keys: own }, now);
 }

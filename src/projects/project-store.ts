@@ -1,13 +1,14 @@
 /** Changes the registry, for commands. names.ts explains how names stay unique. */
 import { randomBytes, randomInt } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { isDeepStrictEqual } from 'node:util';
 import type { KV } from '@nats-io/kv';
 import { systemClock } from '../lib/clock.ts';
 import type { NatsLink } from '../stream/nats.ts';
 import { PROJECTS_BUCKET } from '../stream/topology.ts';
 import { changeBetween, fingerprint } from './audit-change.ts';
 import { AuditLog, operatorName, readRemovedKeys } from './audit-log.ts';
-import { isConflict, openBucket, registryManager } from './bucket.ts';
+import { type BucketState, bucketState, isConflict, openBucket, registryManager } from './bucket.ts';
 import { type BucketAccess, readBucket } from './bucket-mirror.ts';
 import { rotateKeys } from './keys.ts';
 import {
@@ -41,6 +42,38 @@ export const mintKey = (): string => randomBytes(16).toString('hex');
 export function compareIds(one: string, other: string): number {
   if (one === other) return 0;
   return one.length - other.length || (one < other ? -1 : 1);
+}
+
+/** How long a list is kept that nobody asks for. */
+const LIST_KEPT_MS = 60_000;
+
+/**
+ * The list of all projects as it was read last, for stores that are opened for one request each. To
+ * read and check 50,000 records takes a second, and to ask whether the bucket has changed takes a
+ * millisecond. The list takes a kilobyte a project, so it is forgotten when nobody asks for it.
+ */
+export class KeptList {
+  #list: Promise<readonly StoredProject[]> | undefined;
+  /** State of the bucket before the list was read. A change while it is read is in the next state. */
+  #state: BucketState | undefined;
+  #forgetting: NodeJS.Timeout | undefined;
+
+  /** Returns the list of this state of the bucket, which `read` reads when it is not kept. */
+  at(state: BucketState, read: () => Promise<readonly StoredProject[]>): Promise<readonly StoredProject[]> {
+    if (!this.#list || !isDeepStrictEqual(state, this.#state)) {
+      const list = read();
+      this.#list = list;
+      this.#state = state;
+      list.catch(() => this.#list === list && this.forget());
+    }
+    clearTimeout(this.#forgetting);
+    this.#forgetting = setTimeout(() => this.forget(), LIST_KEPT_MS).unref();
+    return this.#list;
+  }
+
+  forget(): void {
+    this.#list = undefined;
+  }
 }
 
 /**
@@ -123,8 +156,16 @@ export class ProjectStore {
     return (await this.listStored()).map(({ project }) => project);
   }
 
-  /** Does the same as {@link list}, and returns the revision of each record as well. */
-  async listStored(): Promise<StoredProject[]> {
+  /**
+   * Does the same as {@link list}, and returns the revision of each record as well.
+   * @param kept the list of earlier stores, which is read again only when the bucket has changed
+   */
+  async listStored(kept?: KeptList): Promise<readonly StoredProject[]> {
+    if (!kept) return this.#readAll();
+    return kept.at(await bucketState(this.#access.manager, PROJECTS_BUCKET), () => this.#readAll());
+  }
+
+  async #readAll(): Promise<StoredProject[]> {
     const entries = await readBucket(this.#access, (key, text, revision) => ({
       key,
       revision,

@@ -53,14 +53,21 @@ export async function eventuallyHolds(holds: () => Promise<boolean>, withinMs = 
   while (!(await holds())) if (performance.now() - began > withinMs) throw new Error('never so');
 }
 
-type Seeded = { first?: number; count: number; named?: boolean; plan?: Plan };
+type Seeded = {
+  first?: number;
+  count: number;
+  named?: boolean;
+  plan?: Plan;
+  /** Name of a project for people, which is the label of its key, too. */
+  title?: (n: number) => string;
+};
 
 /**
  * Projects `first` to `first + count - 1`, straight into the bucket's stream. `named`: their ids are CUIDs, and the numbers aliases.
  */
 export async function seedProjects(
   to: NatsLink,
-  { first = 1, count, named = false, plan = 'Pro' }: Seeded,
+  { first = 1, count, named = false, plan = 'Pro', title }: Seeded,
 ): Promise<void> {
   const stream = 'KV_sluice_projects';
   const manager = await to.manager();
@@ -70,8 +77,11 @@ export async function seedProjects(
   for (let n = first; n < first + count; n++) {
     const id = named ? `c${`${n}`.padStart(24, 'a')}` : `${n}`;
     const filters = ['browser-extension', 'localhost', 'crawler'];
+    const key = `${n}`.padStart(32, 'b');
+    const titled = title && { name: title(n), keys: [{ key, label: title(n), enabled: true }] };
     const record = {
-      key: `${n}`.padStart(32, 'b'),
+      ...titled,
+      key,
       plan,
       overage: false,
       filters,

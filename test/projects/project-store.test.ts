@@ -8,7 +8,7 @@ import {
   UnreadableError,
 } from '../../src/projects/names.ts';
 import { projectText } from '../../src/projects/project.ts';
-import { type NewProject, ProjectStore } from '../../src/projects/project-store.ts';
+import { KeptList, type NewProject, ProjectStore } from '../../src/projects/project-store.ts';
 import { natsServer, type TestServer } from '../support/servers.ts';
 import { link as connect, makeAudit, type NatsLink } from './broker.ts';
 
@@ -52,6 +52,30 @@ describe('ProjectStore', () => {
     expect(project.alias).toMatch(/^[1-9]\d{8,9}$/);
     expect(await store.get(CUID)).toEqual(project);
     expect(await store.get(`${project.alias}`)).toEqual(project);
+  });
+
+  it('reads a kept list anew after each change of any store, and at no other time', async () => {
+    const kept = new KeptList();
+    const ids = async (): Promise<string[]> =>
+      (await store.listStored(kept)).map(
+        ({ project, revision }) => `${project.id} ${project.plan} ${revision}`,
+      );
+    await store.create({ ...plain, id: '7' });
+    const other = await ProjectStore.open(link, { claimMs: CLAIM_MS });
+    const first = await store.listStored(kept);
+    expect(await other.listStored(kept)).toBe(first);
+    await other.create({ ...plain, id: '8' });
+    expect(await ids()).toEqual(['7 Pro 1', '8 Pro 2']);
+    await other.set('7', (project) => ({ ...project, plan: 'Free' }));
+    expect(await ids()).toEqual(['7 Free 3', '8 Pro 2']);
+    await other.delete('8');
+    expect(await ids()).toEqual(['7 Free 3']);
+    await (await kv()).put('9', 'no record');
+    await expect(store.listStored(kept)).rejects.toThrow(UnreadableError);
+    await (await kv()).destroy();
+    await new Kvm(link.js).create('sluice_projects');
+    await store.create({ ...plain, id: '7' });
+    expect(await ids()).toEqual(['7 Pro 1']);
   });
 
   it('gives an id to exactly one of many that want it at once', async () => {

@@ -7,6 +7,7 @@ import { createLog } from '../../src/lib/log.ts';
 import { HeartbeatStore } from '../../src/projects/heartbeat-store.ts';
 import type { Project } from '../../src/projects/project.ts';
 import { type NewProject, ProjectStore } from '../../src/projects/project-store.ts';
+import { CheckpointBucket } from '../../src/projects/usage/checkpoint-bucket.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
 import { setupTopology } from '../../src/stream/setup/setup.ts';
 import { registryDelivered } from './registry.ts';
@@ -204,6 +205,13 @@ export class System {
   /** Changes the record of a project; the workers are told of it. */
   async changeProject({ id }: Project, change: (record: Project) => Project): Promise<void> {
     await (await ProjectStore.open(this.link)).set(id, change);
+  }
+
+  /** Notes usage of this month, as a worker notes it within ten seconds. Redis has no such count. */
+  async noteUsage(id: string, count: number): Promise<void> {
+    const bucket = new CheckpointBucket({ link: this.link, log: createLog('silent') });
+    const month = new Date().toISOString().slice(0, 'YYYY-MM'.length);
+    await bucket.write(bucket.groupOf(id), month, new Map([[id, count]]));
   }
 
   async createHeartbeat(): Promise<string> {

@@ -10,7 +10,7 @@ import { withoutKeys } from '../../projects/audit-change.ts';
 import type { StoredProject } from '../../projects/names.ts';
 import { compareIds } from '../../projects/project-store.ts';
 import { printJson, printLine } from '../print.ts';
-import { type ApiFlags, CommandError, UsageError, withOperations } from '../session.ts';
+import { type ApiFlags, CommandError, printUrls, UsageError, withOperations } from '../session.ts';
 import { type Changes, changesBetween, changesText, doubtsOf, heldNames, isNothing } from './changes.ts';
 import {
   type FileProject,
@@ -127,9 +127,10 @@ const plannedJson = ({ created, changed, removed, unchanged }: Changes): object 
  * Prints the outcome.
  * @throws CommandError naming each failure, when there is any
  */
-function report(outcome: Outcome, { json }: ApplyFlags): void {
-  const { failed, notTried } = outcome;
-  if (json) printJson(outcome);
+function report(outcome: Outcome, { json }: ApplyFlags, operations: Operations): void {
+  const { failed, notTried, created } = outcome;
+  if (json && created.length > 0) printUrls(operations, outcome);
+  else if (json) printJson(outcome);
   else printLine(`Done: ${count(outcome)}.`);
   if (failed.length === 0) return;
   const why = failed.map(({ id, reason }) => `project ${id}: ${reason}`).join('; ');
@@ -160,7 +161,7 @@ async function apply(flags: ApplyFlags): Promise<void> {
       throw new CommandError(`nothing is changed without --force:\n${doubts.join('\n')}`);
     if (!json && isNothing(changes))
       return printLine(`No change: ${changes.unchanged} projects are as the file says.`);
-    if (!dryRun) report(await carryOut(operations, changes, keepUsage), flags);
+    if (!dryRun) report(await carryOut(operations, changes, keepUsage), flags, operations);
   });
 }
 

@@ -5,8 +5,8 @@ import { LABEL_CHARS_MAX, RATE_LIMIT_MAX, RATE_LIMIT_MIN } from '../../limits.ts
 import type { Operations } from '../../management/operations.ts';
 import type { KeyJson } from '../../management/project-json.ts';
 import { expiresAt } from '../../projects/project.ts';
-import { printJson, printLine, record, table } from '../print.ts';
-import { type ApiFlags, type Session, withApi, withOperations } from '../session.ts';
+import { printLine, record, table } from '../print.ts';
+import { type ApiFlags, printUrls, remarkOnUrls, withApi, withOperations } from '../session.ts';
 import { integerIn, parseKey, parseProjectId, refuse } from './fields.ts';
 
 type Output = ApiFlags & { json?: boolean };
@@ -67,14 +67,14 @@ const stateOf = (key: KeyJson): string => {
   return systemClock.now() < expiresAt(key) ? 'enabled' : 'expired';
 };
 
-function print(session: Session, key: KeyJson, flags: Output): void {
-  if (flags.json) return printJson(key);
+function print(operations: Operations, key: KeyJson, { json }: Output): void {
+  if (json) return printUrls(operations, key);
   printLine(
     record([
       ['id', key.id],
       ['key', key.key],
       ['dsn', key.dsn],
-      ['', session.remarkOnUrls(flags)],
+      ['', remarkOnUrls(operations)],
       ['label', key.label],
       ['state', stateOf(key)],
       ['expires', key.expires],
@@ -98,15 +98,15 @@ function keysText(keys: readonly KeyJson[]): string {
 
 async function add(id: string, flags: AddFlags): Promise<void> {
   const { label, expires, rateLimit, key } = flags;
-  await withOperations(flags, async (operations, session) =>
-    print(session, (await operations.addKey(id, { label, expires, rateLimit, key })).key, flags),
+  await withOperations(flags, async (operations) =>
+    print(operations, (await operations.addKey(id, { label, expires, rateLimit, key })).key, flags),
   );
 }
 
 async function list(id: string, flags: Output): Promise<void> {
   await withOperations(flags, async (operations) => {
     const keys = await operations.listKeys(id);
-    if (flags.json) printJson(keys);
+    if (flags.json) printUrls(operations, keys);
     else printLine(keysText(keys));
   });
 }
@@ -158,8 +158,8 @@ export function keysCommand(): Command {
       .argument('<keyId>', 'as list shows it', parseKeyId)
       .option(...json)
       .action((id: string, keyId: string, flags: Output) =>
-        withOperations(flags, async (operations, session) =>
-          print(session, await change(operations, id, keyId), flags),
+        withOperations(flags, async (operations) =>
+          print(operations, await change(operations, id, keyId), flags),
         ),
       );
   for (const sub of command.commands) withApi(sub);

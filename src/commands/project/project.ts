@@ -15,6 +15,8 @@ import { harmless, inOneLine, printJson, printLine, printStates, table } from '.
 import {
   type ApiFlags,
   CommandError,
+  printUrls,
+  remarkOnUrls,
   type Session,
   UsageError,
   withApi,
@@ -35,11 +37,12 @@ import {
 import { moveCommand } from './move.ts';
 
 type Output = ApiFlags & { json?: boolean };
+type Printed = { operations: Operations; session: Session; json?: boolean | undefined };
 
-function print(session: Session, project: ProjectJson, flags: Output): void {
-  if (flags.json) return printJson(project);
+function print(project: ProjectJson, { operations, session, json }: Printed): void {
+  if (json) return printUrls(operations, project);
   const { planLimits } = session.config;
-  printLine(projectText(project, { planLimits, remark: session.remarkOnUrls(flags) }));
+  printLine(projectText(project, { planLimits, remark: remarkOnUrls(operations) }));
 }
 
 /** Does one operation on a project, then prints the project as it is after the operation. */
@@ -48,7 +51,7 @@ const onProject = (
   work: (operations: Operations) => Promise<StoredProjectJson>,
 ): Promise<void> =>
   withOperations(flags, async (operations, session) =>
-    print(session, (await work(operations)).project, flags),
+    print((await work(operations)).project, { operations, session, json: flags.json }),
   );
 
 /** Removes null fields: a new project has nothing that null could clear. */
@@ -99,10 +102,11 @@ async function remove(id: string, flags: DeleteFlags): Promise<void> {
     if (isAsked) await confirm(operations, id);
     const deleted = await operations.deleteProject(id, { keepUsage: flags.keepUsage === true });
     const usage = flags.keepUsage ? 'its usage stays' : 'with its usage';
-    if ('plan' in deleted && !flags.json) printLine(`Deleted, ${usage}; what it sent stays:`);
-    if ('plan' in deleted) print(session, deleted, flags);
-    else if (flags.json) printJson(deleted);
-    else printLine(`The usage of project ${deleted.id}, which was deleted before, is deleted.`);
+    if (flags.json) return printJson(deleted);
+    if ('plan' in deleted) {
+      printLine(`Deleted, ${usage}; what it sent stays:`);
+      print(deleted, { operations, session });
+    } else printLine(`The usage of project ${deleted.id}, which was deleted before, is deleted.`);
   });
 }
 
@@ -121,7 +125,7 @@ async function list(flags: ListFlags): Promise<void> {
       }));
     });
     const projects = chosenOf(all, { ...flags, planLimits: config.planLimits });
-    if (flags.json) printJson(projects);
+    if (flags.json) printUrls(operations, projects);
     else if (projects.length > 0) printStates(projectsText(projects, config.planLimits), STATES);
     else if (all.length > 0) printLine(`None of ${all.length} projects is wanted.`);
     else if (!unreadable) printLine('There is no project yet; sluice project create --plan Pro makes one.');

@@ -7,6 +7,7 @@ import type { IncomingMessage } from 'node:http';
 import type { Readable } from 'node:stream';
 import type { z } from 'zod';
 import type { Log } from '../../lib/log.ts';
+import { KeptList } from '../../projects/project-store.ts';
 import { DirectOperations, type ManagementParts } from '../direct.ts';
 import { type FieldProblem, faultOf, InvalidError, sentenceOf } from '../failure.ts';
 import { fieldProblems, inOurWords } from '../project-json.ts';
@@ -51,7 +52,7 @@ type ApiParts = { access: Access; management: ManagementParts; log: Log };
 export const managementApi =
   (management: ManagementParts, log: Log) =>
   (access: Access): ManagementApi =>
-    new ManagementApi({ access, management, log });
+    new ManagementApi({ access, management: { ...management, kept: new KeptList() }, log });
 
 export class ManagementApi {
   readonly #parts: ApiParts;
@@ -87,8 +88,9 @@ export class ManagementApi {
     }
     const query = parsed(operation.query, namedOnce(url.searchParams));
     const body = operation.body && parsed(operation.body, await readJson(req));
+    const operations = new DirectOperations(this.#parts.management, by);
     const answer = await operation.run({
-      operations: new DirectOperations(this.#parts.management, by),
+      operations,
       path: found.names,
       query,
       body,
@@ -96,7 +98,8 @@ export class ManagementApi {
       ifNoneMatch: headers['if-none-match'],
     });
     if (answer.lines) this.#admit(answer.lines);
-    return { ...answer, headers: { ...answer.headers, 'X-Sluice-Role': role } };
+    const ofUrls = operations.isUrlGuessed && { 'X-Sluice-Public-Url': 'guessed' };
+    return { ...answer, headers: { ...answer.headers, 'X-Sluice-Role': role, ...ofUrls } };
   }
 
   /** @throws ProblemError when too many answers of lines are open */

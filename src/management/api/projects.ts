@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { OUTCOME_DAYS_KEPT } from '../../limits.ts';
 import { InvalidError } from '../failure.ts';
+import { PROJECT_SORTS } from '../operations.ts';
 import { newProjectSchema, type ProjectJson, patchSchema } from '../project-json.ts';
 import { type Answer, operation, revisionOf, tagged } from './operation.ts';
 import { integerIn, namePage, noQuery, pageAnswer, sequencePage } from './page.ts';
@@ -22,16 +23,22 @@ const answerOf = (
   return { status: isNew ? 201 : 200, json: project, headers: { ...tagged(revision), ...location } };
 };
 
+const flag = z.enum(['true', 'false']).transform((text) => text === 'true');
+
 const projectPage = namePage.extend({
   search: z.string().min(1).max(SEARCH_CHARS_MAX).optional(),
-  sort: z.enum(['id', 'name']).optional(),
+  sort: z.enum(PROJECT_SORTS).optional(),
+  usage: flag.optional(),
+  used: integerIn(0, Number.MAX_SAFE_INTEGER).optional(),
 });
 
 export const projects = operation({ query: projectPage }, async ({ operations, query }) => {
-  const { limit, after: _after, ...filter } = query;
+  const { limit, after: _after, used: _used, ...filter } = query;
+  const found = await operations.listProjects(query);
+  const used = query.sort === 'usage' && { used: found.at(-1)?.usage };
   return pageAnswer<ProjectJson>(
-    { path: '/v1/projects', limit, nameOf: ({ id }) => id, query: filter },
-    await operations.listProjects(query),
+    { path: '/v1/projects', limit, nameOf: ({ id }) => id, query: { ...filter, ...used } },
+    found,
   );
 });
 
@@ -81,12 +88,7 @@ export const rotateKey = operation(
   },
 );
 
-const deletion = z.strictObject({
-  keepUsage: z
-    .enum(['true', 'false'])
-    .default('false')
-    .transform((text) => text === 'true'),
-});
+const deletion = z.strictObject({ keepUsage: flag.default(false) });
 
 export const deleteProject = operation({ query: deletion }, async ({ operations, path, query, ifMatch }) => ({
   json: await operations.deleteProject(`${path.id}`, { ...query, revision: revisionOf(ifMatch) }),

@@ -1,6 +1,6 @@
 /**
- * Dead letters on ingest's page: counts by reason and project, and each letter with its content and
- * buttons that replay and purge it.
+ * Dead letters on ingest's page: counts by reason and project with buttons that replay and purge a
+ * whole group, and each letter with its content and the same buttons.
  */
 // biome-ignore lint/correctness/noUnusedVariables: page-view.manage.js, joined behind this file, calls it.
 function deadLetters({
@@ -20,9 +20,16 @@ function deadLetters({
 }) {
   /** Entries of one answer. The counts are those of the letters that are read. */
   const READ = 1000;
+  /** Letters of a group that are replayed or purged at the same time. */
+  const AT_ONCE = 8;
+  /** Seconds that all replays of a group wait for the processor, together. */
+  const GROUP_WAIT_SEC = 60;
   /** Characters of a letter that are shown. */
   const PREVIEW_CHARS_MAX = 4000;
+  /** Shown in place of the project of a letter that has none. */
+  const NO_PROJECT = '–';
   const section = $('dead-letters');
+  const said = $('letters-said');
   const letterRows = section.querySelector('tbody');
   const all = section.querySelector('details');
   /** Letters with the same reason and project, by both. */
@@ -32,7 +39,8 @@ function deadLetters({
 
   function showGroups() {
     const lines = [...groups].sort(([, one], [, other]) => other.count - one.count);
-    const cells = lines.map(([name, { reason, projectId, count, newest }]) => {
+    const cells = lines.map(([name, group]) => {
+      const { reason, projectId, count, newest } = group;
       const choose = button('Show', () => {
         chosen = chosen === name ? undefined : name;
         all.open = true;
@@ -40,7 +48,8 @@ function deadLetters({
       });
       choose.setAttribute('aria-label', `Show the letters of project ${projectId}: ${reason}`);
       choose.dataset.group = name;
-      return [reason, projectId, whole(count), moment(newest), choose];
+      const buttons = el('span', {}, choose, ...(isViewer() ? [] : groupButtons(group)));
+      return [reason, projectId, whole(count), moment(newest), buttons];
     });
     const shown = panel('By reason', ['reason', 'project', 'count', 'newest (UTC)', 'letters'], cells);
     $('reasons').replaceChildren(...shown.querySelectorAll('table'));
@@ -50,11 +59,95 @@ function deadLetters({
 
   function showChosen() {
     if (!groups.has(chosen)) chosen = undefined;
-    for (const one of $('reasons').querySelectorAll('button'))
+    for (const one of $('reasons').querySelectorAll('[data-group]'))
       one.setAttribute('aria-pressed', `${one.dataset.group === chosen}`);
     for (const line of letterRows.children)
       line.hidden = chosen !== undefined && line.dataset.group !== chosen;
   }
+
+  // ---- All letters of a group ----
+
+  /** Reads all letters of a group, of which the list has perhaps read only the first. */
+  async function lettersOf({ reason, projectId }) {
+    const found = [];
+    const ofProject = projectId === NO_PROJECT ? '' : `&project=${encodeURIComponent(projectId)}`;
+    for (let path = `/v1/dead-letters?limit=${READ}${ofProject}`; path; ) {
+      const { json, next } = await ask(path);
+      found.push(
+        ...json.filter((one) => one.reason === reason && (one.projectId ?? NO_PROJECT) === projectId),
+      );
+      path = next;
+    }
+    return found;
+  }
+
+  /** Does `act` with each letter, AT_ONCE at a time. Returns what became of each, in their order. */
+  async function forEach(letters, act) {
+    const done = el('progress', { max: `${letters.length}`, value: '0', 'aria-label': 'done' });
+    $('outcomes').replaceChildren(done);
+    const became = [];
+    const queue = letters.entries();
+    const next = async () => {
+      for (const [at, letter] of queue) {
+        became[at] = await act(letter).catch(({ message }) => ({ became: 'not done', reason: message }));
+        done.value++;
+      }
+    };
+    await Promise.all(Array.from({ length: AT_ONCE }, next));
+    return became;
+  }
+
+  let isUnderWay = false;
+  /** Does `act` with all letters of a group, and says what became of each. */
+  async function actOnGroup(group, act) {
+    if (isUnderWay) return;
+    isUnderWay = true;
+    said.className = '';
+    said.textContent = 'under way';
+    said.focus();
+    try {
+      const letters = await lettersOf(group);
+      const outcomes = await forEach(letters, act);
+      const counts = new Map();
+      for (const { became } of outcomes) counts.set(became, (counts.get(became) ?? 0) + 1);
+      const sums = [...counts].map(([became, count]) => `${whole(count)} ${became}`);
+      said.textContent = `Project ${group.projectId}, ${group.reason}: ${sums.join(', ') || 'none is there any more'}`;
+      const cells = outcomes.map(({ became, reason = '–' }, at) => [letters[at].id, became, reason]);
+      const shown = panel('What became of each', ['dead letter', 'became', 'reason'], cells);
+      $('outcomes').replaceChildren(...shown.querySelectorAll('table'));
+      await start();
+    } catch (error) {
+      tell(said, error);
+    }
+    isUnderWay = false;
+  }
+
+  /** Makes the buttons of a group. The tag of each letter keeps one that was filed anew meanwhile. */
+  function groupButtons(group) {
+    const { projectId, reason } = group;
+    const pathOf = ({ id }) => `/v1/dead-letters/${id}`;
+    const tagOf = ({ sequence }) => `"${sequence}"`;
+    const replayAll = () => {
+      const end = performance.now() + GROUP_WAIT_SEC * 1000;
+      return actOnGroup(group, async (letter) => {
+        const wait = Math.max(0, Math.ceil((end - performance.now()) / 1000));
+        const path = `${pathOf(letter)}/replay?wait=${wait}`;
+        return (await ask(path, { method: 'POST', etag: tagOf(letter) })).json;
+      });
+    };
+    const purgeAll = () =>
+      confirm(`Remove all dead letters of project ${projectId} with this reason for good?\n${reason}`) &&
+      actOnGroup(group, async (letter) => {
+        await ask(pathOf(letter), { method: 'DELETE', etag: tagOf(letter) });
+        return { became: 'purged' };
+      });
+    const made = [button('Replay all', replayAll), button('Purge all', purgeAll)];
+    for (const one of made)
+      one.setAttribute('aria-label', `${one.textContent} letters of project ${projectId}: ${reason}`);
+    return made;
+  }
+
+  // ---- One letter ----
 
   /** Makes the buttons of a dead letter. The outcome of a click replaces them. */
   function letterButtons(id) {
@@ -120,7 +213,7 @@ function deadLetters({
       letterRows.replaceChildren();
     },
     add: (letters) => {
-      for (const { id, reason, filedAt, projectId = '–', type = '–', bytes: size } of letters) {
+      for (const { id, reason, filedAt, projectId = NO_PROJECT, type = '–', bytes: size } of letters) {
         const name = JSON.stringify([reason, projectId]);
         // The letters come in the order of their filing, so the last one is the newest.
         groups.set(name, { reason, projectId, count: (groups.get(name)?.count ?? 0) + 1, newest: filedAt });
@@ -135,5 +228,6 @@ function deadLetters({
 
   all.open = address.get('letters') === 'open';
   all.addEventListener('toggle', () => address.set('letters', all.open ? ['open'] : []));
-  return () => list.start(`/v1/dead-letters?limit=${READ}`);
+  const start = () => list.start(`/v1/dead-letters?limit=${READ}`);
+  return start;
 }

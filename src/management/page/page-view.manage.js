@@ -52,6 +52,7 @@ function management({ $, el, svg, panel, usageCell, whole, bytes, groups, author
     const sent = body && { body: JSON.stringify(body) };
     const answer = await fetch(path, { method, ...sent, cache: 'no-store', headers, signal });
     isViewer = answer.headers.get('X-Sluice-Role') === 'viewer';
+    $('guessed').hidden = answer.headers.get('X-Sluice-Public-Url') !== 'guessed';
     $('create').closest('section').hidden = isViewer;
     // When the reader gave another token meanwhile, the refused token is not the present one.
     const isRefused = answer.status === 401 && headers.Authorization === authorization().Authorization;
@@ -167,11 +168,12 @@ function management({ $, el, svg, panel, usageCell, whole, bytes, groups, author
 
   /** Makes the rows of a project: one line, and the details when the address names the project. */
   function projectRows(project) {
-    const { id, alias = '–', name = '–', plan, keys, rateLimit, quota, enabled } = project;
+    const { id, alias = '–', name = '–', plan, keys, rateLimit, quota, usage, enabled } = project;
     const button = el('button', { type: 'button', class: 'link' }, id);
     const state = enabled ? 'enabled' : 'disabled';
     const perMinute = rateLimit === undefined ? 'by plan' : whole(rateLimit);
-    const line = row([button, name, alias, plan, whole(keys.length), perMinute, limit(quota), state]);
+    const used = usageCell({ quota, usage: usage === undefined ? usage : { position: usage } });
+    const line = row([button, name, alias, plan, whole(keys.length), perMinute, used, state]);
     const show = () => {
       const details = opened.get(id) ?? openProject(id);
       opened.set(id, details);
@@ -214,10 +216,12 @@ function management({ $, el, svg, panel, usageCell, whole, bytes, groups, author
     const open = address.all('project');
     for (const id of opened.keys()) if (!open.includes(id)) opened.delete(id);
     const sort = address.get('sort') || 'id';
-    for (const one of sorts)
-      one.closest('th').setAttribute('aria-sort', one.dataset.sort === sort ? 'ascending' : 'none');
+    for (const one of sorts) {
+      const direction = sort === 'usage' ? 'descending' : 'ascending';
+      one.closest('th').setAttribute('aria-sort', one.dataset.sort === sort ? direction : 'none');
+    }
     const query = `${search && `&search=${encodeURIComponent(search)}`}${sort === 'id' ? '' : `&sort=${sort}`}`;
-    await projectList.start(`/v1/projects?limit=${ROWS}${query}`, rows);
+    await projectList.start(`/v1/projects?limit=${ROWS}${query}&usage=true`, rows);
     if (search === '') await Promise.all(open.map(showAbove));
   }
 

@@ -3,7 +3,7 @@ import { CHECKPOINT_READ_MS_MAX } from '../../limits.ts';
 import type { NatsLink } from '../../stream/nats.ts';
 import { COUNTERS_BUCKET } from '../../stream/topology.ts';
 import { openBucket } from '../bucket.ts';
-import { changeRecord, readRecord, removeRecords } from './records.ts';
+import { changeRecord, readRecord, recordKeys, removeRecords } from './records.ts';
 
 /** For each project by id, its position in the month. */
 export type MonthCounts = Map<string, number>;
@@ -19,11 +19,13 @@ const GROUPS = 128;
  * begins, all projects ask at once.
  */
 const READ_KEPT_MS = 500;
+/** Records that are read at the same time when all are. */
+const READ_AT_ONCE = 16;
 /** A read without an answer is repeated after this. */
 const READ_AGAIN_MS = 250;
 
 /** Key of a group's checkpoints: `checkpoints.<YYYY-MM>.<group>`. */
-const checkpointKey = (month: string, group: number): string => `checkpoints.${month}.${group}`;
+const checkpointKey = (month: string, group: number | '*'): string => `checkpoints.${month}.${group}`;
 /**
  * Key of a group's counts of deleted projects: `deleted.<YYYY-MM>.<group>`. Such a record has the
  * form of a record of checkpoints. The sink's tally still has these counts.
@@ -86,6 +88,21 @@ export class CheckpointBucket {
   async read(projectId: string, month: string): Promise<number | undefined> {
     const figures = await this.#readTogether(checkpointKey(month, this.groupOf(projectId)));
     return figures.get(projectId);
+  }
+
+  /**
+   * Reads the checkpoints of all projects.
+   * @throws when the bucket does not answer, or the broker is away
+   */
+  async readAll(month: string): Promise<MonthCounts> {
+    const keys = await recordKeys(this.#options.link, checkpointKey(month, '*'));
+    const all: MonthCounts = new Map();
+    for (let at = 0; at < keys.length; at += READ_AT_ONCE) {
+      const records = keys.slice(at, at + READ_AT_ONCE).map((key) => this.#stored(key));
+      for (const counts of await Promise.all(records))
+        for (const [projectId, count] of counts) all.set(projectId, count);
+    }
+    return all;
   }
 
   #readTogether(key: string): Promise<MonthCounts> {

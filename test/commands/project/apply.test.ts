@@ -41,7 +41,11 @@ afterAll(async () => {
   rmSync(folder, { recursive: true });
 });
 
-const env = () => ({ SLUICE_NATS_URL: nats.url, SLUICE_REDIS_URL: redis.url, SLUICE_PORT: '9090' });
+const env = () => ({
+  SLUICE_NATS_URL: nats.url,
+  SLUICE_REDIS_URL: redis.url,
+  SLUICE_PUBLIC_URL: 'http://localhost:9090',
+});
 const sluice = (...args: string[]): Promise<Ran> => runCommand(['project', ...args], env());
 function apply(content: string | object, ...flags: string[]): Promise<Ran> {
   writeFileSync(file, typeof content === 'string' ? content : JSON.stringify(content));

@@ -21,8 +21,8 @@ afterAll(async () => {
 });
 
 const sluice = (...args: string[]): Promise<Ran> => {
-  const env = { SLUICE_NATS_URL: server.url, SLUICE_REDIS_URL: 'redis://127.0.0.1:1', SLUICE_PORT: '9090' };
-  return runCommand(args, env);
+  const env = { SLUICE_NATS_URL: server.url, SLUICE_REDIS_URL: 'redis://127.0.0.1:1' };
+  return runCommand(args, { ...env, SLUICE_PUBLIC_URL: 'http://localhost:9090' });
 };
 type Key = { id: string; key: string; enabled: boolean; expires?: string; dsn: string };
 type Json = Record<string, unknown> & { id: string; key: string; keys: Key[] };

@@ -26,7 +26,7 @@ const sluiceWith = (more: Record<string, string>, ...args: string[]): Promise<Ra
 };
 const sluice = (...args: string[]): Promise<Ran> => sluiceWith({}, ...args);
 const json = async (...args: string[]): Promise<Record<string, unknown>> => {
-  const ran = await sluice(...args, '--json');
+  const ran = await sluiceWith({ SLUICE_PUBLIC_URL: 'http://localhost:9090' }, ...args, '--json');
   expect(ran, ran.err).toMatchObject({ status: 0, err: '' });
   return JSON.parse(ran.out) as Record<string, unknown>;
 };
@@ -271,6 +271,30 @@ describe('project list, rotate-key and delete', () => {
     expect(key.out).toMatch(/^dsn .*\n +\(its host is a guess: set SLUICE_PUBLIC_URL/m);
     const heartbeat = await sluice('heartbeat', 'create');
     expect(heartbeat.out).toMatch(/^url .*\n +\(its host is a guess/m);
+    expect((await sluice('heartbeat', 'list')).out).toMatch(/\n\(its host is a guess/);
+  });
+
+  it('says beside JSON, on standard error, that the host of its DSNs is a guess', async () => {
+    const id = await idOf();
+    const printing = [
+      ['project', 'show', id],
+      ['project', 'list'],
+      ['project', 'rotate-key', id],
+      ['project', 'keys', 'add', id],
+      ['project', 'keys', 'list', id],
+      ['heartbeat', 'create'],
+      ['heartbeat', 'list'],
+    ];
+    for (const args of printing) {
+      const ran = await sluice(...args, '--json');
+      expect(ran, args.join(' ')).toMatchObject({
+        status: 0,
+        err: 'sluice: The host in these URLs is a guess: set SLUICE_PUBLIC_URL to what clients reach\n',
+      });
+      expect(JSON.parse(ran.out)).toBeTruthy();
+    }
+    const without = await sluice('project', 'history', id, '--json');
+    expect(without).toMatchObject({ status: 0, err: '' });
   });
 
   it('asks the servers of the sluice dev that --data-dir names, whatever the environment says', async () => {

@@ -528,6 +528,38 @@ it('lists projects by name, those without one last, and needs the last project o
   expect([gone.status, json(gone).errors]).toMatchObject([400, [{ field: 'after' }]]);
 });
 
+it('lists projects by usage, each at most once although usage grows between the pages', async () => {
+  const made: string[] = [];
+  for (const _ of [0, 1, 2, 3]) made.push((await create({ tags: ['by-usage'] })).id);
+  const [most = '', least = '', middle = '', none = ''] = made;
+  for (const [id, count] of [
+    [most, 90],
+    [least, 7],
+    [middle, 50],
+  ] as const)
+    await system.noteUsage(id, count);
+  const read = (url: string): Promise<Answered> => ask('GET', PROJECTS, { url });
+  const first = await read(`${PROJECTS}?sort=usage&search=by-usage&limit=2`);
+  expect(list(first)).toMatchObject([
+    { id: most, usage: 90 },
+    { id: middle, usage: 50 },
+  ]);
+  await system.noteUsage(middle, 95);
+  await system.noteUsage(least, 10);
+  const next = /^<(.+)>; rel="next"$/.exec(first.headers.get('link') ?? '')?.[1] ?? '';
+  expect(list(await read(next))).toMatchObject([
+    { id: least, usage: 10 },
+    { id: none, usage: 0 },
+  ]);
+  const byId = await read(`${PROJECTS}?search=by-usage&usage=true`);
+  expect(
+    list(byId)
+      .map(({ usage }) => usage)
+      .sort(),
+  ).toEqual([0, 10, 90, 95]);
+  expect(list(await read(`${PROJECTS}?search=by-usage`))[0]).not.toHaveProperty('usage');
+});
+
 it('tells usage, and deletes a project', async () => {
   const { id } = await create({ quota: 50 });
   const usage = json(await ask('GET', `${PROJECT}/usage`, { url: urlOf(id, '/usage?hours=1') }));

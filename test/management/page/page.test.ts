@@ -1,7 +1,5 @@
 /** The page of the admin port in a real browser, over a real system. */
 
-import { readFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
 import type { AddressInfo } from 'node:net';
 import type { Browser, Locator, Page } from 'playwright-core';
 import { afterAll, beforeAll, expect, it } from 'vitest';
@@ -12,9 +10,9 @@ import { AdminTokens } from '../../../src/management/api/tokens.ts';
 import { Connections } from '../../../src/management/connections.ts';
 import { PLANS } from '../../../src/projects/project.ts';
 import { log } from '../../projects/broker.ts';
-import { openBrowser } from '../../support/browser.ts';
+import { type Opened, openBrowser, openPage, violations } from '../../support/browser.ts';
 import { errorEvent, eventId } from '../../support/envelopes.ts';
-import { fileLetter } from '../../support/letters.ts';
+import { fileLetter, frameOf } from '../../support/letters.ts';
 import { type Project, System, until } from '../../support/system.ts';
 
 const SENT = 40;
@@ -32,20 +30,7 @@ afterAll(async () => {
   await system?.stop();
 });
 
-/** Everything the page asks for, and everything it complains about. */
-async function open(url: string): Promise<{ page: Page; asked: string[]; complaints: string[] }> {
-  const page = await browser.newPage();
-  const asked: string[] = [];
-  const complaints: string[] = [];
-  page.on('request', (request) => asked.push(request.url()));
-  page.on('pageerror', (error) => complaints.push(error.message));
-  page.on('console', (message) => {
-    if (message.type() === 'error') complaints.push(message.text());
-  });
-  await page.goto(new URL(url).href);
-  await page.locator('#main').waitFor({ state: 'visible' });
-  return { page, asked, complaints };
-}
+const open = (url: string): Promise<Opened> => openPage(browser, url);
 
 /** The cells of the table row that begins with `title`. */
 const row = (page: Page, title: string): Promise<string[]> =>
@@ -589,6 +574,35 @@ it('sorts projects by name, over a reload and more pages', async () => {
   expect(complaints).toEqual([]);
 });
 
+it('sorts projects by usage, the largest first, and shows it beside the quota', async () => {
+  const made: string[] = [];
+  for (const name of ['small', 'large', 'none']) {
+    const quota = name === 'large' && { quota: 4_000_000 };
+    made.push((await api<Listed>('/projects', { plan: 'Free', name, tags: ['used'], ...quota })).id);
+  }
+  await system.noteUsage(`${made[0]}`, 2_000_000);
+  await system.noteUsage(`${made[1]}`, 3_000_000);
+  const { page, complaints } = await open(system.adminUrl);
+  const rows = (): Promise<string[][]> =>
+    listed(page).evaluateAll((lines) =>
+      lines.map((line) => [1, 6].map((at) => line.querySelectorAll('td')[at]?.textContent ?? '')),
+    );
+  await page.getByRole('button', { name: 'usage this month', exact: true }).click();
+  const top = [
+    ['large', '3,000,000 of 4,000,000'],
+    ['small', '2,000,000'],
+  ];
+  await expect.poll(async () => (await rows()).slice(0, 2)).toEqual(top);
+  expect(await page.locator('th[aria-sort=descending]').textContent()).toBe('usage this month');
+  await page.locator('#filter').fill('used');
+  await expect.poll(rows).toEqual([...top, ['none', '0']]);
+  await page.reload();
+  await expect.poll(rows).toEqual([...top, ['none', '0']]);
+  expect(await violations(page)).toEqual([]);
+  await page.close();
+  expect(complaints).toEqual([]);
+});
+
 it('shows what the API refuses as its detail', async () => {
   const { page } = await open(system.adminUrl);
   await page.locator('#create [name=rateLimit]').fill('100001');
@@ -626,16 +640,64 @@ it('counts dead letters by reason and project, and shows each with its content',
   await place.locator('summary').click();
   const shown = place.locator('details tbody tr:not([hidden]) td:last-child');
   expect(await shown.allTextContents()).toEqual(REASONS);
-  await place.locator('#reasons button').nth(2).click();
+  await place.locator('#reasons [data-group]').nth(2).click();
   await expect.poll(() => shown.count()).toBe(1);
   await place.getByRole('button', { name: 'Preview' }).locator('visible=true').click();
   await place.locator('pre', { hasText: 'bytes of page-3' }).waitFor();
   expect(await violations(page)).toEqual([]);
-  await place.locator('#reasons button').nth(2).click();
+  await place.locator('#reasons [data-group]').nth(2).click();
   await expect.poll(() => shown.count()).toBe(REASONS.length + 1);
   await page.reload();
   await expect.poll(() => shown.first().isVisible()).toBe(true);
   expect(await page.title()).toBe('sluice ingest');
+  await page.close();
+  expect(complaints).toEqual([]);
+});
+
+it('replays and purges all dead letters of a project and reason, and says what became of each', async () => {
+  const project = await system.createProject();
+  const [reason, other] = ['the sink was away', 'the group stays'];
+  const file = (frame: string, body: string | Uint8Array, why = reason): Promise<string> =>
+    fileLetter(system.link, frame, { reason: why, projectId: project.id, body });
+  const event = eventId();
+  const ids = [await file('group-1', frameOf(project.id, event)), await file('group-2', 'no frame')];
+  const staying = await file('group-3', 'no frame', other);
+  const { page, complaints } = await open(system.adminUrl);
+  const place = page.locator('#dead-letters');
+  const act = (verb: string, why: string): Promise<void> =>
+    place.getByRole('button', { name: `${verb} all letters of project ${project.id}: ${why}` }).click();
+  const said = (text: string): Promise<void> =>
+    page.locator('#letters-said', { hasText: `Project ${project.id}, ${text}` }).waitFor();
+  const became = (): Promise<string[][]> =>
+    place
+      .locator('#outcomes tbody tr')
+      .evaluateAll((rows) => rows.map((row) => [...row.children].map((cell) => cell.textContent ?? '')));
+  const left = async (): Promise<string[]> => (await api<Listed[]>('/dead-letters')).map(({ id }) => id);
+
+  // "Show" alone is pressed or not.
+  expect(await place.locator('#reasons button[aria-pressed]').allTextContents()).toEqual(
+    (await place.locator('#reasons tbody tr').all()).map(() => 'Show'),
+  );
+  await act('Replay', reason);
+  await said(`${reason}: 1 stored, 1 filed again`);
+  const again = expect.stringMatching(/frame/);
+  expect(await became()).toEqual([
+    [ids[0], 'stored', '–'],
+    [ids[1], 'filed again', again],
+  ]);
+  expect(await page.evaluate('document.activeElement.id')).toBe('letters-said');
+  expect((await system.storedOf(event)).map(({ project_id }) => project_id)).toEqual([project.id]);
+  expect(await left()).not.toContain(ids[0]);
+  expect(await violations(page)).toEqual([]);
+
+  page.once('dialog', (dialog) => dialog.dismiss());
+  await act('Purge', other);
+  expect(await left()).toContain(staying);
+  page.once('dialog', (dialog) => dialog.accept());
+  await act('Purge', other);
+  await said(`${other}: 1 purged`);
+  expect(await became()).toEqual([[staying, 'purged', '–']]);
+  expect(await left()).not.toContain(staying);
   await page.close();
   expect(complaints).toEqual([]);
 });
@@ -688,6 +750,13 @@ it('asks for the token of the API where the figures need none, and shows a viewe
   await connections.close();
 });
 
+it('says that the host of a DSN is a guess, as this ingest has no SLUICE_PUBLIC_URL', async () => {
+  const { page } = await open(system.adminUrl);
+  const note = page.getByText('The host in DSNs and heartbeat URLs is a guess: set SLUICE_PUBLIC_URL');
+  await note.waitFor();
+  await page.close();
+});
+
 it('leaves the page of the processor without what it has no API for', async () => {
   const { page, asked } = await open(`http://127.0.0.1:${system.processorPort}`);
   expect(await page.locator('#management').isVisible()).toBe(false);
@@ -708,16 +777,6 @@ it.each([
   expect(await page.evaluate('document.documentElement.scrollWidth')).toBe(width);
   await page.close();
 });
-
-/** Finds what axe-core finds wrong in the page: the rule, and where. */
-async function violations(page: Page): Promise<string[]> {
-  await page.evaluate(readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8'));
-  type Found = { violations: { id: string; nodes: { target: string[]; failureSummary: string }[] }[] };
-  const found = (await page.evaluate('axe.run()')) as Found;
-  return found.violations.flatMap(({ id, nodes }) =>
-    nodes.map(({ target, failureSummary }) => `${id}: ${target.join(' ')}: ${failureSummary}`),
-  );
-}
 
 it.each([
   ['light', 1280],
