@@ -169,9 +169,9 @@ export class DirectOperations implements Operations {
   }
 
   /**
-   * Reads this month's usage of all projects for a list that wants it. A list that shows usage alone
-   * goes without it when it cannot be read. The checkpoints have it, so that a page that many people
-   * look at asks Redis nothing, whose calls belong to ingest.
+   * Reads this month's usage of all projects for a list that wants it. A list that only shows usage
+   * goes without usage that cannot be read. The checkpoints have the usage, so the page, at which
+   * many people may look, asks Redis nothing.
    * @throws OperationError when usage sorts the list and cannot be read
    */
   async #usageFor({ usage, sort }: ProjectPage): Promise<ReadonlyMap<string, number> | undefined> {

@@ -40,8 +40,8 @@ export const PROJECT_SORTS = ['id', 'name', 'usage'] as const;
 
 /**
  * Page of the projects that have the text `search` in their id, alias, name, tags, plan or key
- * labels. They are sorted by id, by name with projects without a name last, or by this month's usage
- * with the largest first.
+ * labels. They are sorted by id, by name with projects without a name last, or by this month's
+ * usage with the largest first.
  */
 export type ProjectPage = NamePage & {
   search?: string | undefined;

@@ -49,12 +49,12 @@ const LIST_KEPT_MS = 60_000;
 
 /**
  * The list of all projects as it was read last, for stores that are opened for one request each. To
- * read and check 50,000 records takes a second, and to ask whether the bucket has changed takes a
- * millisecond. The list takes a kilobyte a project, so it is forgotten when nobody asks for it.
+ * read 50,000 records takes seconds, and to ask whether the bucket has changed takes milliseconds.
+ * The list takes a kilobyte a project, so it is forgotten when nobody asks for it.
  */
 export class KeptList {
   #list: Promise<readonly StoredProject[]> | undefined;
-  /** State of the bucket before the list was read. A change while it is read is in the next state. */
+  /** State of the bucket before the list was read; a later change is in the next state. */
   #state: BucketState | undefined;
   #forgetting: NodeJS.Timeout | undefined;
 
