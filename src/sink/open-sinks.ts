@@ -2,7 +2,6 @@ import type { SinkSetting } from '../config.ts';
 import type { Clock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
 import { FRAME_MEMORY_MS } from '../limits.ts';
-import type { ClickHouseOptions } from './clickhouse/clickhouse.ts';
 import { type NamedSink, SeveralSinks } from './several.ts';
 import type { Sink } from './sink.ts';
 import { SinkSettingError } from './unavailable.ts';
@@ -17,15 +16,6 @@ function sinkName(setting: SinkSetting): string {
   return `${protocol}//${host}${pathname}`;
 }
 
-/**
- * Adds a day to the retention: ClickHouse counts from the first moment of a row's day, and the
- * setting counts from the day's end.
- */
-const wholeDays = ({ log, retentionDays: days }: SinkOptions): ClickHouseOptions => ({
-  log,
-  ...(days !== undefined && { retentionDays: days + 1 }),
-});
-
 /** Opens a sink. Only the code of its kind is loaded, so that the processor starts fast. */
 async function openSink(setting: SinkSetting, options: SinkOptions): Promise<Sink> {
   switch (setting.kind) {
@@ -39,7 +29,7 @@ async function openSink(setting: SinkSetting, options: SinkOptions): Promise<Sin
     }
     case 'clickhouse': {
       const { ClickHouseSink } = await import('./clickhouse/clickhouse.ts');
-      return ClickHouseSink.connect(setting.url, wholeDays(options));
+      return ClickHouseSink.connect(setting.url, options);
     }
     case 'postgres': {
       const { PostgresSink } = await import('./postgres/postgres.ts');

@@ -7,10 +7,10 @@ import { migrate, setRetention } from './migrate.ts';
 import { isAboutSetting, Server } from './server.ts';
 
 /**
- * `retentionDays`: rows are removed this many days after their receipt. When it is undefined, only
- * the operator removes rows.
+ * `retentionDays`: rows are removed this many days after the end of the day of their receipt. When
+ * it is undefined, only the operator removes rows.
  */
-export type ClickHouseOptions = { log: Log; retentionDays?: number | undefined };
+type ClickHouseOptions = { log: Log; retentionDays?: number | undefined };
 
 /**
  * Stores rows in ClickHouse. Any number of processors may share a database. A merge keeps one of

@@ -74,8 +74,9 @@ export async function migrate(server: Server): Promise<void> {
 }
 
 /**
- * Sets the retention: rows are removed when their day is this many days past. Whole parts are
- * removed at once.
+ * Sets the retention: the rows of a day are removed this many days after the day's end. ClickHouse
+ * counts from the day's first moment, so its time to live has one day more. Whole parts are removed
+ * at once.
  * @throws UnavailableError
  */
 export async function setRetention(server: Server, days: number): Promise<void> {
@@ -83,7 +84,7 @@ export async function setRetention(server: Server, days: number): Promise<void> 
   const tables = await server.query<{ name: string; engine: string }>(
     `SELECT name, engine_full AS engine FROM system.tables WHERE database = '${server.database}' AND name IN (${names})`,
   );
+  const ttl = `TTL day + toIntervalDay(${days + 1})`;
   for (const { name, engine } of tables)
-    if (!engine.includes(`TTL day + toIntervalDay(${days}) `))
-      await server.command(`ALTER TABLE $db.${name} MODIFY TTL day + toIntervalDay(${days})`);
+    if (!engine.includes(`${ttl} `)) await server.command(`ALTER TABLE $db.${name} MODIFY ${ttl}`);
 }
