@@ -5,6 +5,8 @@
  *
  * What is the engine's own: SQL, tables, merges, formats, errors. What is ours: HTTP, users, compression, and faults on demand, which the
  * parent names in a message: {fault: 'read-only' | 'full' | 'quoting' | 'garbled' | 'cut' | 'slow' | undefined}. They strike at inserts. Ends with its parent.
+ *
+ * Statements run one after the other, but for those to /aside: each has a session of its own, and runs beside all others.
  */
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
@@ -48,10 +50,11 @@ async function insert(sql, body) {
   return '';
 }
 
-async function answer(sql, { body, params }) {
+async function answer(sql, { body, params, isAside }) {
   if (body.length > 0) return insert(sql, body);
   const bound = Object.keys(params).length > 0;
-  const result = bound ? await session.queryBindAsync(sql, params) : await session.queryAsync(sql);
+  const own = isAside ? new Session(data) : session;
+  const result = bound ? await own.queryBindAsync(sql, params) : await own.queryAsync(sql);
   return result.bytes();
 }
 
@@ -89,7 +92,11 @@ createServer(async (request, response) => {
         .filter(([name]) => name.startsWith('param_'))
         .map(([name, value]) => [name.slice(6), value]),
     );
-    const bytes = await answer(inUrl ?? body.toString(), { body: isInsert ? body : '', params });
+    const bytes = await answer(inUrl ?? body.toString(), {
+      body: isInsert ? body : '',
+      params,
+      isAside: pathname === '/aside',
+    });
     if (isInsert && fault === 'cut') return request.socket.destroy();
     response.end(bytes);
   } catch (error) {

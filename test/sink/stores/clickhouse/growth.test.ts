@@ -1,4 +1,7 @@
-/** What the sink keeps in ClickHouse is bounded: notes of items go by age, and small parts are merged. */
+/** What the sink keeps in ClickHouse is bounded: notes of items and old days go by age, and small parts are merged. */
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { afterAll, afterEach, beforeAll, expect, it } from 'vitest';
 import { ClickHouseSink } from '../../../../src/sink/clickhouse/clickhouse.ts';
 import { resendKey } from '../../../../src/sink/item-key.ts';
@@ -19,8 +22,8 @@ afterEach(async () => {
 });
 afterAll(() => server.close());
 
-async function open(): Promise<StreamSink> {
-  const sink = await ClickHouseSink.connect(server.url(), { log });
+async function open(retentionDays?: number): Promise<StreamSink> {
+  const sink = await ClickHouseSink.connect(server.url(), { log, retentionDays });
   sinks.push(sink);
   return sink.open();
 }
@@ -71,4 +74,58 @@ it('many small batches are merged into few parts', async () => {
   expect(await rowsOf('events')).toBe(BATCHES);
   for (const table of ['events', 'seen_items'])
     await expect.poll(() => partsOf(table)).toBeLessThan(BATCHES / 5);
+});
+
+/** A reader who has opened all rows of events, and reads them when it is let: the gate's row comes before theirs. */
+class Reader {
+  readonly #gate = createServer((request, response) => {
+    if (request.method === 'HEAD') response.end();
+    else this.#release = () => void response.end('1\n');
+  });
+  #release: (() => void) | undefined;
+  #rows: Promise<unknown> = Promise.resolve();
+  ended = false;
+
+  async start(): Promise<void> {
+    await once(this.#gate.listen(0, '127.0.0.1'), 'listening');
+    const { port } = this.#gate.address() as AddressInfo;
+    this.#rows = server
+      .query(
+        `SELECT event_id, payload FROM sluice.events
+CROSS JOIN url('http://127.0.0.1:${port}/', 'CSV', 'x UInt8') AS gate ORDER BY event_id SETTINGS query_plan_join_swap_table = false`,
+        '/aside',
+      )
+      .finally(() => {
+        this.ended = true;
+        this.#gate.close();
+      });
+    await expect.poll(() => this.#release).toBeDefined();
+  }
+
+  /** The rows, when all are read. */
+  finish(): Promise<unknown> {
+    this.#release?.();
+    return this.#rows;
+  }
+}
+
+it('a day goes as many days after its end as are set; its reader reads all of it, and nobody waits to store', async () => {
+  const DAYS = 5;
+  await open();
+  await server.run(`INSERT INTO sluice.events (project_id, day, row_key, event_id, received_at, item_header, payload)
+SELECT '42', today() - number, toFixedString(toString(number), 16), toString(number), now64(3), '{}', '{}' FROM numbers(${DAYS})`);
+  const reader = new Reader();
+  await reader.start();
+  const stream = await open(1);
+  await expect
+    .poll(() => server.query('SELECT max(today() - day) AS oldest FROM sluice.events'))
+    .toEqual([{ oldest: 1 }]);
+  const lasting = `SELECT DISTINCT toDate(delete_ttl_info_max) - toDate(partition) AS days FROM system.parts
+WHERE active AND rows > 0 AND database = 'sluice' AND table = 'events'`;
+  expect(await server.query(lasting)).toEqual([{ days: 2 }]);
+  await store(stream, 1);
+  expect(reader.ended).toBe(false);
+  expect(await reader.finish()).toEqual(
+    Array.from({ length: DAYS }, (_, day) => ({ event_id: `${day}`, payload: '{}' })),
+  );
 });
