@@ -455,7 +455,7 @@ describe('the chart', () => {
     makeNamespace('tried');
     helm(...install());
     await ready('tried');
-    const dry = ['install', 'other', CHART, '-n', 'tried', '--dry-run=client'];
+    const dry = ['install', 'other', CHART, '-n', 'default', '--dry-run=client'];
     const notes = (file: string): string =>
       helm(...dry, '-f', join(VALUES, `${file}.yaml`)).split('\nNOTES:\n')[1] ?? '';
     // The command of the notes names a file that the pod has.
