@@ -1,5 +1,5 @@
 /** What outlives `kubectl delete -k`, and the components of the manifests for a gateway and for monitoring. */
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { loadConfig } from '../../src/config.ts';
@@ -312,4 +312,13 @@ it('commands may do at NATS all that ingest may, so that an ingest with the mana
     expect(ingest.length).toBeGreaterThan(1);
     expect(ingest.filter((subject) => !cli.some((wide) => covers(wide, subject)))).toEqual([]);
   }
+});
+
+it('docs/kubernetes.md has each component in its table', () => {
+  const document = readFileSync(join(KUBERNETES, '../../docs/kubernetes.md'), 'utf8');
+  const [section = ''] = (document.split('\n## Components\n')[1] ?? '').split('\n## ');
+  const named = section
+    .split('\n')
+    .flatMap((line) => (/^\| (`.*?) \|/.exec(line)?.[1] ?? '').match(/(?<=`)[a-z-]+(?=`)/g) ?? []);
+  expect(named.sort()).toEqual(readdirSync(join(KUBERNETES, 'components')).sort());
 });
