@@ -10,6 +10,7 @@ import { LANES } from './support/lanes.ts';
 const HEAVY = [
   'test/faults/processes.test.ts',
   'test/ingest/limit/cut.test.ts',
+  'test/management/page/many-projects.test.ts',
   'test/system/{broker-restart,hostile-connections,redis-stall,restart}.test.ts',
 ];
 

@@ -234,7 +234,7 @@ const { PAGE_PICTURES } = process.env;
 it('looks as docs/page-*.png show; PAGE_PICTURES=docs puts the pictures there', async () => {
   const folder = PAGE_PICTURES ?? temporaryFolder('pictures');
   const looks = [
-    { width: 1280, height: 1640, top: 'header' },
+    { width: 1280, height: 2000, top: 'body' },
     { width: 400, height: 1640, top: '#listed-projects' },
   ].flatMap((size) => [
     { ...size, colorScheme: 'light' as const },
