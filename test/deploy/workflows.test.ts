@@ -27,3 +27,9 @@ it('packs the chart with the Helm that the tests render it with', () => {
 it('stops a release at any command of a pipe', () => {
   expect(workflow('release')).toContain('\ndefaults:\n  run:\n    shell: bash\n');
 });
+
+it('asks buildx for a digest, and not for the table that it prints where a format begins with {{.Manifest', () => {
+  const release = readFileSync(join(ROOT, '.ci', 'release'), 'utf8');
+  expect(release.match(/imagetools inspect/g)).toHaveLength(2);
+  expect(release).not.toMatch(/--format\s+(\\\n\s*)?["']\{\{\.Manifest/);
+});
