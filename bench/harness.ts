@@ -158,8 +158,10 @@ export class Harness {
     return targets;
   }
 
-  #pids(): Record<Part, number[]> {
+  /** `primary` forks the workers, and takes no requests. */
+  pids(): Record<Part | 'primary', number[]> {
     return {
+      primary: [this.#ingest?.pid ?? 0],
       worker: childrenOf(this.#ingest?.pid ?? 0),
       redis: [this.#redis?.pid ?? 0],
       broker: [this.#nats?.pid ?? 0],
@@ -168,7 +170,7 @@ export class Harness {
   }
 
   #sum(measure: (pid: number) => number): Usage {
-    const pids = this.#pids();
+    const pids = this.pids();
     const sum = (part: Part): number => pids[part].reduce((all, pid) => all + measure(pid), 0);
     return { worker: sum('worker'), redis: sum('redis'), broker: sum('broker'), processor: sum('processor') };
   }
@@ -181,7 +183,7 @@ export class Harness {
   }
   /** From now on {@link peakRss} is about what comes. */
   forgetPeaks(): void {
-    for (const pid of Object.values(this.#pids()).flat()) writeFileSync(`/proc/${pid}/clear_refs`, '5');
+    for (const pid of Object.values(this.pids()).flat()) writeFileSync(`/proc/${pid}/clear_refs`, '5');
   }
   /** Of the streams on the disk. */
   streamBytes(): number {

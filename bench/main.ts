@@ -26,6 +26,7 @@ import {
   systemJobs,
 } from './plan.ts';
 import { projectsCommand } from './projects/main.ts';
+import { ratesCommand } from './rates.ts';
 import { rewriteReport, writeReport } from './report.ts';
 import { runJobs } from './runner.ts';
 import { sinksCommand } from './sinks/main.ts';
@@ -151,6 +152,7 @@ const OWN: Readonly<Record<string, (args: string[]) => Promise<number>>> = {
   hostile: hostileCommand,
   projects: projectsCommand,
   sinks: sinksCommand,
+  rates: ratesCommand,
   otlp: spanBatchesCommand,
 };
 

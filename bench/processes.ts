@@ -49,6 +49,24 @@ export function peakRssBytes(pid: number): number {
   return Number(kib ?? 0) * 1024;
 }
 
+/** Resident set, in bytes. */
+export function residentBytes(pid: number): number {
+  const kib = /VmRSS:\s+(\d+) kB/.exec(read(`/proc/${pid}/status`))?.[1];
+  return Number(kib ?? 0) * 1024;
+}
+
+/** How often the threads of a process have waited for something, and gone on. A thread that ended is not counted. */
+export function wakeUps(pid: number): number {
+  try {
+    return readdirSync(`/proc/${pid}/task`).reduce((sum, task) => {
+      const waited = /voluntary_ctxt_switches:\s+(\d+)/.exec(read(`/proc/${pid}/task/${task}/status`))?.[1];
+      return sum + Number(waited ?? 0);
+    }, 0);
+  } catch {
+    return 0;
+  }
+}
+
 /** Living children, by any thread. */
 export function childrenOf(pid: number): number[] {
   try {
