@@ -65,6 +65,8 @@ export class StreamConsumer {
   readonly #stopping = new AbortController();
   #running: Promise<void> = Promise.resolve();
   #lastBatchAt = Number.NEGATIVE_INFINITY;
+  /** Whether frames may have come since the last batch that the queue has not fetched. */
+  #mayGather = false;
   /**
    * End of the time in which a stop still stores frames, monotonic ms. Frames left then are given
    * back.
@@ -154,9 +156,8 @@ export class StreamConsumer {
     const { queue, clock } = this.#options;
     const { frames } = queue;
     while (!this.#isOver) {
-      if (frames.isEmpty) {
-        if (frames.isStarved) await this.#untilStored([]);
-        else await frames.untilChange();
+      if (frames.isEmpty && frames.isStarved) {
+        await this.#untilStored([]);
         continue;
       }
       const early = this.#lastBatchAt + SINK_FILE_MS_MIN - clock.monotonic();
@@ -164,7 +165,14 @@ export class StreamConsumer {
         await frames.untilChange(early);
         continue;
       }
+      if (this.#mayGather) await queue.gather();
+      this.#mayGather = false;
+      if (frames.isEmpty) {
+        await frames.untilChange();
+        continue;
+      }
       const taken = frames.take(mayShare).filter((frame) => !this.#goesBeside(frame));
+      this.#mayGather = true;
       if (taken.length === 0) continue;
       this.#lastBatchAt = clock.monotonic();
       await this.#untilStored(taken);

@@ -27,6 +27,8 @@ export class Delivery {
   readonly count: number;
   /** When the broker stored the message, Unix milliseconds. */
   readonly storedAt: number;
+  /** Number of messages that the consumer had not been given yet, when this one was delivered. */
+  readonly pending: number;
   /**
    * The sink knows the frame by this id, which stays the same when the frame is published or
    * delivered again.
@@ -54,6 +56,7 @@ export class Delivery {
     this.count = Number(tokens[at + 2]);
     this.sequence = Number(tokens[at + 3]);
     this.storedAt = Math.floor(Number(tokens[at + 5]) / NANOS_PER_MS);
+    this.pending = Number(tokens[at + 6]);
     this.frameId = msg.headers?.get('Nats-Msg-Id') || `${this.stream}:${this.sequence}`;
     this.replay = replayFacts(msg.headers);
     this.traces = msg.headers?.has(TRACE_HEADER) ? msg.headers.values(TRACE_HEADER) : NO_TRACES;

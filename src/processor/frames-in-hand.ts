@@ -63,10 +63,10 @@ export class FramesInHand {
   // ---- Frames that come ----
 
   /**
-   * Queues a frame.
+   * Queues a frame, and returns its delivery.
    * @param deliveryOf makes the delivery from a copy of the bytes
    */
-  add(data: Uint8Array, deliveryOf: (bytes: Uint8Array) => Delivery): void {
+  add(data: Uint8Array, deliveryOf: (bytes: Uint8Array) => Delivery): Delivery {
     const kept = this.#memory.keep(data);
     const delivery = deliveryOf(kept.bytes);
     this.#queued.push(delivery);
@@ -74,6 +74,7 @@ export class FramesInHand {
     this.#kept.set(delivery, kept);
     this.#bytes += data.length;
     if (this.#queued.length === 1 || this.full) this.#wake?.();
+    return delivery;
   }
 
   complete(): void {

@@ -20,6 +20,10 @@ import { FramesInHand } from './frames-in-hand.ts';
 const PULL_BYTES_MIN = 2 * FRAME_BYTES_MAX;
 /** Extra wait after a pull's time is up, because the broker's answer may be under way. */
 const PULL_GRACE_MS = 1_000;
+/**
+ * How long the broker keeps a pull open that gathers. Frames that are there are delivered at once.
+ */
+const GATHER_MS = 20;
 
 const Status = { heartbeat: 100, timeout: 408, notFound: 404, conflict: 409 } as const;
 
@@ -35,10 +39,18 @@ type PullState =
   /** No pull is open, because there is no room or no connection. */
   | { readonly is: 'idle' }
   /**
-   * A pull is open. `wanted`: frames that it still waits for. `isBarren`: it has brought no frame
-   * yet.
+   * A pull is open. `wanted`: frames that it still waits for. `pending`: frames that the stream had
+   * left at the last delivery; undefined until the pull has brought a frame.
    */
-  | { readonly is: 'open'; readonly number: number; wanted: number; isBarren: boolean }
+  | {
+      readonly is: 'open';
+      readonly number: number;
+      readonly expiresMs: number;
+      wanted: number;
+      pending: number | undefined;
+    }
+  /** No pull is open, because the last one has brought the frames that there were. */
+  | { readonly is: 'resting' }
   /**
    * The stream or the consumer is missing or does not answer. The next look comes after
    * PULL_RETRY_MS.
@@ -50,17 +62,23 @@ type PullState =
 /**
  * Fetches frames of one stream ahead of their use.
  *
- * A pull request is open at the broker whenever there is room. So a frame that comes alone is
- * delivered at once, and under load the next frames arrive while the last ones are written. The
- * bytes and the number of all frames in hand are bounded: one pull is open at a time, and it asks
- * for the free room. A message larger than the free room, which no worker of ours sends, is fetched
- * alone when no frame is in hand.
+ * A pull that *gathers* asks for as many frames as there is room for, and ends after a moment.
+ * While it leaves frames behind, the next one follows at once, so under load the next frames arrive
+ * while the last ones are written. When it has brought all frames, this class *rests* until a batch
+ * is due, and the broker keeps the frames that come meanwhile: one delivery of many frames costs
+ * both sides far less than a delivery of each. When it has brought none, a pull that *waits* asks
+ * for one frame, so a frame that comes alone is delivered at once.
+ *
+ * The bytes and the number of all frames in hand are bounded: one pull is open at a time, and it
+ * asks for the free room at most. A message larger than the free room, which no worker of ours
+ * sends, is fetched alone when no frame is in hand.
  *
  * A pull ends with the last frame that it asked for, or with a status from the broker, or when its
- * time is up and the status was lost. When time was up, the consumer is looked for. If it exists,
- * this class becomes *idle* and then *open* again; if not, it is *missing* until the consumer
- * exists. A pull whose time is up may mean two more things, which the consumer's info shows:
- * messages are gone (stream/backlog.ts), or sinks hold as many frames as the broker gives out.
+ * time is up and the status was lost. When a pull that waits is unfilled, the consumer is looked
+ * for. If it exists, this class becomes *idle* and then *open* again; if not, it is *missing* until
+ * the consumer exists. A pull that waits in vain may mean two more things, which the consumer's
+ * info shows: messages are gone (stream/backlog.ts), or sinks hold as many frames as the broker
+ * gives out.
  */
 export class PullQueue {
   readonly frames: FramesInHand;
@@ -75,10 +93,14 @@ export class PullQueue {
   /** Timer of the next {@link #check}, while a pull is open or the consumer is missing. */
   #timer: NodeJS.Timeout | undefined;
   #pulls = 0;
-  /** How long the broker keeps a pull open. */
+  /** How long the broker keeps a pull open that waits. */
   #expiresMs = PULL_EXPIRES_MS;
   /** Whether the next message is larger than the free room. */
   #isOversized = false;
+  /** Whether the next pull waits for one frame, because the last one has brought none. */
+  #isQuiet = false;
+  /** Called when the state changes, once. */
+  #onChange: (() => void) | undefined;
 
   constructor({ link, stream, bytesMax, log, goneLookMs = GONE_LOOK_MS }: PullQueueOptions) {
     this.#link = link;
@@ -96,6 +118,20 @@ export class PullQueue {
     void this.#check();
   }
 
+  /**
+   * Ends the rest. Resolves when the frames that the broker has at this moment have come, or as
+   * many as there is room for.
+   */
+  async gather(): Promise<void> {
+    const isResting = this.#state.is === 'resting';
+    if (!isResting) return;
+    this.#endPull();
+    if (this.#state.is !== 'open') return;
+    await new Promise<void>((resolve) => {
+      this.#onChange = resolve;
+    });
+  }
+
   /** Fetches no more frames. Resolves when the frames that are on their way have come. */
   async stop(): Promise<void> {
     this.#become({ is: 'stopped' });
@@ -108,9 +144,13 @@ export class PullQueue {
     if (this.#state.is === 'stopped') return;
     clearTimeout(this.#timer);
     this.#state = next;
-    const checkAfterMs = { open: this.#expiresMs + PULL_GRACE_MS, missing: PULL_RETRY_MS };
-    if (next.is === 'open' || next.is === 'missing')
-      this.#timer = setTimeout(() => void this.#check(), checkAfterMs[next.is]);
+    this.#onChange?.();
+    this.#onChange = undefined;
+    const checkAfter = (ms: number): void => {
+      this.#timer = setTimeout(() => void this.#check(), ms);
+    };
+    if (next.is === 'open') checkAfter(next.expiresMs + PULL_GRACE_MS);
+    else if (next.is === 'missing') checkAfter(PULL_RETRY_MS);
   }
 
   #endPull(): void {
@@ -121,13 +161,15 @@ export class PullQueue {
   #ask(): void {
     const { bytes, count } = this.frames;
     const free = this.#bytesMax - bytes;
-    const wanted = this.#isOversized ? 1 : PREFETCH_FRAMES_MAX - count;
-    const hasRoom = this.#isOversized ? count === 0 : free >= PULL_BYTES_MIN && wanted > 0;
+    const room = this.#isOversized ? 1 : PREFETCH_FRAMES_MAX - count;
+    const hasRoom = this.#isOversized ? count === 0 : free >= PULL_BYTES_MIN && room > 0;
     if (this.#state.is !== 'idle' || !hasRoom || !this.#link.connected) return;
     const number = ++this.#pulls;
-    this.#become({ is: 'open', number, wanted, isBarren: true });
+    const wanted = this.#isQuiet ? 1 : room;
+    const expiresMs = this.#isQuiet ? this.#expiresMs : GATHER_MS;
+    this.#become({ is: 'open', number, expiresMs, wanted, pending: undefined });
     const bound = this.#isOversized ? {} : { max_bytes: free };
-    const request = { batch: wanted, ...bound, expires: nanos(this.#expiresMs) };
+    const request = { batch: wanted, ...bound, expires: nanos(expiresMs) };
     const subject = `$JS.API.CONSUMER.MSG.NEXT.${this.stream}.${CONSUMER}`;
     this.#link.connection.publish(subject, JSON.stringify(request), { reply: `${this.#inbox}.${number}` });
   }
@@ -156,8 +198,19 @@ export class PullQueue {
     this.#endPull();
   }
 
+  /** Ends a pull that left frames behind, or may have. */
   #endFilledPull(): void {
     this.#endPull();
+    void this.#gone.lookUnderLoad();
+  }
+
+  /** Ends a pull whose time was up. */
+  #endUnfilledPull({ pending }: { pending: number | undefined }): void {
+    if (pending !== undefined && pending > 0) return this.#endFilledPull();
+    if (this.#isQuiet) return void this.#check({ isUnfilled: true });
+    this.#isQuiet = pending === undefined;
+    if (this.#isQuiet) return this.#endPull();
+    this.#become({ is: 'resting' });
     void this.#gone.lookUnderLoad();
   }
 
@@ -170,11 +223,15 @@ export class PullQueue {
   #receive(msg: Msg): void {
     if (msg.headers?.code) return this.#status(msg, msg.headers.code);
     this.#isOversized = false;
-    this.frames.add(msg.data, (bytes) => new Delivery(msg, bytes, this.#link));
+    const { pending } = this.frames.add(msg.data, (bytes) => new Delivery(msg, bytes, this.#link));
     const state = this.#state;
     if (state.is !== 'open') return;
-    state.isBarren = false;
-    if (--state.wanted === 0) this.#endFilledPull();
+    state.pending = pending;
+    if (--state.wanted > 0) return;
+    const wasQuiet = this.#isQuiet;
+    this.#isQuiet = false;
+    if (wasQuiet && pending === 0) this.#become({ is: 'resting' });
+    else this.#endFilledPull();
   }
 
   #status(msg: Msg, code: number): void {
@@ -185,8 +242,8 @@ export class PullQueue {
     const reason = msg.headers?.description ?? '';
     const isTooLarge = code === Status.conflict && /Size/.test(reason);
     // A pull that has brought frames may only have used up its room: the next message may fit then.
-    if (isTooLarge && state.isBarren) this.#isOversized = true;
-    if (code === Status.timeout) void this.#check({ isUnfilled: true });
+    if (isTooLarge && state.pending === undefined) this.#isOversized = true;
+    if (code === Status.timeout) this.#endUnfilledPull(state);
     else if (isTooLarge) this.#endFilledPull();
     else if (code === Status.notFound) this.#endPull();
     else this.#retryLater(`${code} ${reason}`);

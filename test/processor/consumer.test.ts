@@ -33,6 +33,7 @@ function consumerOf(frames: number, write: (sequence: number) => void | Promise<
   const parts = {
     queue: {
       start: () => undefined,
+      gather: async () => undefined,
       stop: async () => {
         isStopped = true;
         wake();

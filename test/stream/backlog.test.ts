@@ -147,7 +147,8 @@ describe('a consumer that waits for what is gone', () => {
     const queue = new PullQueue({ link, stream: STREAM, bytesMax: MIB, log });
     queue.start();
     const taken = new Set<number>();
-    await until(() => {
+    await until(async () => {
+      await queue.gather();
       const deliveries = queue.frames.take(() => true);
       for (const delivery of deliveries) {
         taken.add(delivery.sequence);
@@ -180,12 +181,13 @@ describe('a consumer that waits for what is gone', () => {
     const load = whileLoaded(() => link.js.publish('sluice.events.0', FILLS_A_PULL).then(() => pause(5)));
     // The newest is always in hand, so the consumer never has nothing to wait for.
     const inHand: Delivery[] = [];
-    const work = whileLoaded(() => {
+    const work = whileLoaded(async () => {
+      await queue.gather();
       inHand.push(...queue.frames.take(() => true));
       const done = inHand.splice(0, inHand.length - 1);
       for (const delivery of done) delivery.ack();
       queue.frames.settle(done);
-      return queue.frames.untilChange(10);
+      await queue.frames.untilChange(10);
     });
     const floor = async () => (await manager.consumers.info(STREAM, 'processor')).ack_floor.stream_seq;
     await until(async () => (await floor()) > 10).finally(() => {
@@ -240,6 +242,7 @@ describe('a consumer that waits for what is gone', () => {
     const inHand: Delivery[] = [];
     await until(async () => {
       await Promise.all(Array.from({ length: 200 }, () => link.js.publish('sluice.events.0', 'a frame')));
+      await queue.gather();
       inHand.push(...queue.frames.take(() => true));
       const done = inHand.splice(0, inHand.length - 1);
       for (const delivery of done) delivery.ack();

@@ -258,6 +258,7 @@ describe('a connection that the client library closed by itself', () => {
         publisher.publish(envelopeOf(n), { deadline: performance.now() + 5_000 }, resolve),
       );
     const taken = async (): Promise<Delivery> => {
+      await queue.gather();
       await eventually(WITHIN_MS, () => !queue.frames.isEmpty);
       return queue.frames.take(() => true)[0] as Delivery;
     };
