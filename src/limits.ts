@@ -444,8 +444,8 @@ export const WORK_FREE_MS = 1_000;
  */
 export const WORKERS_SHARING_FREE_MAX = 4;
 /**
- * A processor is late when a frame that it handles is older than this. A batch alone may wait one
- * second for the batch before it.
+ * A processor is late when a frame that it handles is older than this. The bound exceeds
+ * SINK_FILE_MS_MIN, because frames wait up to that long for the next batch to begin.
  */
 export const WORK_BEHIND_MS = 1_500;
 /** Fraction of a processor's time that one project may need while the processor is late. */

@@ -70,7 +70,10 @@ export type WriteReport = {
    * Called earlier with frames that the sink holds in memory. Their bytes are not read any more.
    */
   held?(frames: readonly Delivery[]): void;
-  /** Whether the sink stores these frames and those that it holds now, without waiting for more. */
+  /**
+   * If true, the sink stores these frames and all frames that it already holds, without waiting for
+   * more frames to fill a batch.
+   */
   now: boolean;
   /** Called, and awaited, before each phase. */
   entering?(phase: Phase): Promise<void>;

@@ -93,7 +93,10 @@ async function readEnds(
 
 type PartSweeperOptions = { link: NatsLink; clock: Clock; log: Log };
 
-/** Sweeps once a minute. Several processors may sweep at once: a second purge does no harm. */
+/**
+ * Purges, once a minute, the parts that no frame needs from the chunks stream. Several processors
+ * may do so at the same time: a second purge of the same parts does no harm.
+ */
 export class PartSweeper {
   readonly #options: PartSweeperOptions;
   readonly #plan = new SweepPlan();

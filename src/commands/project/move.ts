@@ -17,7 +17,10 @@ import { printJson, printLine } from '../print.ts';
 import { CommandError, type Session, UsageError, withSession } from '../session.ts';
 import { parseProjectId } from './fields.ts';
 
-/** Pause between two exchanges of the cells' counts. */
+/**
+ * Pause after the two cells have told each other how many requests of the project they counted
+ * this month.
+ */
 const SHARE_MS = 250;
 /** Time after which every connected worker has seen a change of the registry. */
 const REGISTRY_MS = 1_000;

@@ -21,7 +21,10 @@ const schema = z.object({ letters: z.number(), at: z.string(), project: z.string
  */
 type Dropped = z.infer<typeof schema>;
 
-/** Parses the record. Undefined when no letter was dropped within a week before `now`. */
+/**
+ * Parses the record. Returns undefined when there is no readable record, or when the last letter
+ * was dropped a week or more before `now`.
+ */
 function recent(text: string | undefined, now: number): Dropped | undefined {
   try {
     const dropped = schema.parse(JSON.parse(text ?? ''));
@@ -42,7 +45,8 @@ export const addDropped = (link: NatsLink, more: Dropped): Promise<void> =>
   });
 
 /**
- * Reads the record. Undefined when no letter was dropped within a week before `now`.
+ * Reads the record. Returns undefined when there is no readable record, or when the last letter was
+ * dropped a week or more before `now`.
  * @throws when the bucket does not answer
  */
 export const readDropped = async (link: NatsLink, now: number): Promise<Dropped | undefined> =>

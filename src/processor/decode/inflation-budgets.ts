@@ -31,8 +31,9 @@ export class InflationBudgets {
 
   /**
    * Starts the account of one recording. The returned function is told how far the recording has
-   * inflated, and takes the bytes since its last call from the project's budget. Nothing is given
-   * back, because the CPU time was spent.
+   * inflated. Up to `free` bytes a call takes nothing. The first call beyond `free` takes all bytes
+   * so far from the project's budget, and each later call takes the bytes since the call before it.
+   * Nothing is given back, because the CPU time was spent.
    * @returns a function that says whether the recording may inflate further
    */
   draft(projectId: string, packedBytes: number): (inflatedBytes: number) => boolean {

@@ -115,8 +115,8 @@ export class PostgresBatch implements SinkBatch {
 
   /**
    * Writes rows before the commit, but only when they reach SINK_BATCH_BYTES_MAX; an ordinary batch
-   * stays below it. If a transaction is already open, it is kept alive: the server would end it
-   * while only dead letters are filed.
+   * stays below it. Below that size no rows are sent. So an open transaction is kept alive by a
+   * statement now and then; after POSTGRES_IDLE_MS_MAX the server would end it as idle.
    */
   relieve(): Promise<void> | undefined {
     if (this.#pendingBytes < SINK_BATCH_BYTES_MAX) return this.#transaction?.keep();
