@@ -91,8 +91,8 @@ export const COLLECTIONS_ON_REQUEST = '--expose-gc';
 /**
  * V8 flags of a processor, under `sluice dev` and in the image. The frames that a processor holds
  * are external memory, like a worker's bodies: without a floor for the old space a processor uses
- * up to a third more CPU on Node 24. The image gives both flags to every command, and `sluice dev`
- * gives them to its primary, too, which then takes 6 MiB more.
+ * up to a third more CPU on Node 24. The image gives both flags to every command, and a primary
+ * takes 6 MiB more with them.
  */
 export const PROCESSOR_FLAGS = [YOUNG_SPACE, '--initial-old-space-size=128'] as const;
 

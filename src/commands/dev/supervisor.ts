@@ -6,6 +6,14 @@ import type { RunningServer } from './servers.ts';
 const RESTART_MS = 500;
 const READY_POLL_MS = 50;
 const STOP_MS_MAX = 35_000;
+/**
+ * V8 flags, by command. The primary of ingest takes no requests, and with a small young space it
+ * needs 14 MB less. It gives its workers flags of their own.
+ */
+const FLAGS: Readonly<Record<string, readonly string[]>> = {
+  ingest: ['--max-semi-space-size=1'],
+  processor: PROCESSOR_FLAGS,
+};
 
 /**
  * A child of `sluice dev`. It is started again whenever it dies after it was ready, until `stop` is
@@ -103,7 +111,7 @@ export class CommandChild implements Child {
     const { program, env } = this.#options;
     const child = fork(program, [this.#name], {
       env,
-      execArgv: [...process.execArgv, ...PROCESSOR_FLAGS],
+      execArgv: [...process.execArgv, ...(FLAGS[this.#name] ?? [])],
       stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
       detached: true,
     });
