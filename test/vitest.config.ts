@@ -88,6 +88,12 @@ const LONG_ROUNDS = readdirSync(new URL('.', import.meta.url), { recursive: true
 
 /** They take longest, so they begin first: what begins last would run alone in the end. */
 const LONGEST = [
+  'sink/stores/conformance',
+  'sink/stores/clickhouse/faults',
+  'sink/stores/s3/faults',
+  'sink/stores/backfill',
+  'sink/stores/clickhouse/tables',
+  'system/load',
   'faults/processes',
   'system/hostile-connections',
   'system/dev',
