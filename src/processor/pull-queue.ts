@@ -6,6 +6,7 @@ import {
   PREFETCH_FRAMES_MAX,
   PULL_EXPIRES_MS,
   PULL_RETRY_MS,
+  SINK_BATCH_BYTES_MAX,
 } from '../limits.ts';
 import { GoneFrames, pullMsMax } from '../stream/backlog.ts';
 import type { LastingSubscription, NatsLink } from '../stream/nats.ts';
@@ -24,6 +25,11 @@ const PULL_GRACE_MS = 1_000;
  * How long the broker keeps a pull open that gathers. Frames that are there are delivered at once.
  */
 const GATHER_MS = 20;
+/**
+ * Bytes of frames after whose gathering there is no rest. The broker sends what has piled up in one
+ * go, and holds it in memory meanwhile.
+ */
+const REST_BYTES_MAX = SINK_BATCH_BYTES_MAX / 2;
 
 const Status = { heartbeat: 100, timeout: 408, notFound: 404, conflict: 409 } as const;
 
@@ -62,12 +68,13 @@ type PullState =
 /**
  * Fetches frames of one stream ahead of their use.
  *
- * A pull that *gathers* asks for as many frames as there is room for, and ends after a moment.
- * While it leaves frames behind, the next one follows at once, so under load the next frames arrive
- * while the last ones are written. When it has brought all frames, this class *rests* until a batch
- * is due, and the broker keeps the frames that come meanwhile: one delivery of many frames costs
- * both sides far less than a delivery of each. When it has brought none, a pull that *waits* asks
- * for one frame, so a frame that comes alone is delivered at once.
+ * A pull has one of three forms. A pull that *gathers* asks for as many frames as there is room for,
+ * and ends after a moment. While it leaves frames behind, the next one follows at once. When it has
+ * brought all frames, this class *rests* until a batch is due, and the broker keeps the frames that
+ * come meanwhile: one delivery of many frames costs both sides far less than a delivery of each.
+ * When it has brought no frame, a pull that *waits* asks for one, so a frame that comes alone is
+ * delivered at once. Under load a pull that *follows* stays open for as many frames as there is room
+ * for, so the next frames arrive while the last ones are written.
  *
  * The bytes and the number of all frames in hand are bounded: one pull is open at a time, and it
  * asks for the free room at most. A message larger than the free room, which no worker of ours
@@ -97,8 +104,9 @@ export class PullQueue {
   #expiresMs = PULL_EXPIRES_MS;
   /** Whether the next message is larger than the free room. */
   #isOversized = false;
-  /** Whether the next pull waits for one frame, because the last one has brought none. */
-  #isQuiet = false;
+  #form: 'gathers' | 'waits' | 'follows' = 'gathers';
+  /** Bytes of the frames that were gathered since the last rest. */
+  #gathered = 0;
   /** Called when the state changes, once. */
   #onChange: (() => void) | undefined;
 
@@ -165,8 +173,8 @@ export class PullQueue {
     const hasRoom = this.#isOversized ? count === 0 : free >= PULL_BYTES_MIN && room > 0;
     if (this.#state.is !== 'idle' || !hasRoom || !this.#link.connected) return;
     const number = ++this.#pulls;
-    const wanted = this.#isQuiet ? 1 : room;
-    const expiresMs = this.#isQuiet ? this.#expiresMs : GATHER_MS;
+    const wanted = this.#form === 'waits' ? 1 : room;
+    const expiresMs = this.#form === 'gathers' ? GATHER_MS : this.#expiresMs;
     this.#become({ is: 'open', number, expiresMs, wanted, pending: undefined });
     const bound = this.#isOversized ? {} : { max_bytes: free };
     const request = { batch: wanted, ...bound, expires: nanos(expiresMs) };
@@ -204,12 +212,21 @@ export class PullQueue {
     void this.#gone.lookUnderLoad();
   }
 
-  /** Ends a pull whose time was up. */
+  /** Ends a pull whose time was up. `pending`: as in its state. */
   #endUnfilledPull({ pending }: { pending: number | undefined }): void {
-    if (pending !== undefined && pending > 0) return this.#endFilledPull();
-    if (this.#isQuiet) return void this.#check({ isUnfilled: true });
-    this.#isQuiet = pending === undefined;
-    if (this.#isQuiet) return this.#endPull();
+    if (this.#form === 'waits') return void this.#check({ isUnfilled: true });
+    const isEnough = this.#gathered >= REST_BYTES_MAX;
+    if (pending === undefined && this.#gathered === 0) this.#form = 'waits';
+    else if (this.#form === 'follows' || (pending !== undefined && pending > 0)) this.#form = 'gathers';
+    else if (isEnough) this.#form = 'follows';
+    else return this.#rest();
+    if (this.#form === 'follows') this.#gathered = 0;
+    this.#endFilledPull();
+  }
+
+  #rest(): void {
+    this.#form = 'gathers';
+    this.#gathered = 0;
     this.#become({ is: 'resting' });
     void this.#gone.lookUnderLoad();
   }
@@ -224,14 +241,15 @@ export class PullQueue {
     if (msg.headers?.code) return this.#status(msg, msg.headers.code);
     this.#isOversized = false;
     const { pending } = this.frames.add(msg.data, (bytes) => new Delivery(msg, bytes, this.#link));
+    if (this.#form === 'gathers') this.#gathered += msg.data.length;
     const state = this.#state;
     if (state.is !== 'open') return;
     state.pending = pending;
     if (--state.wanted > 0) return;
-    const wasQuiet = this.#isQuiet;
-    this.#isQuiet = false;
-    if (wasQuiet && pending === 0) this.#become({ is: 'resting' });
-    else this.#endFilledPull();
+    if (this.#form !== 'waits') return this.#endFilledPull();
+    if (pending === 0) return this.#rest();
+    this.#form = 'gathers';
+    this.#endFilledPull();
   }
 
   #status(msg: Msg, code: number): void {

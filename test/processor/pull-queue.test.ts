@@ -2,7 +2,12 @@
 import assert from 'node:assert/strict';
 import { nanos } from '@nats-io/transport-node';
 import { afterEach, expect, it } from 'vitest';
-import { ACK_WAIT_MS, PREFETCH_BYTES_MAX, SUSPECTS_IN_TURN_MAX } from '../../src/limits.ts';
+import {
+  ACK_WAIT_MS,
+  PREFETCH_BYTES_MAX,
+  PREFETCH_FRAMES_MAX,
+  SUSPECTS_IN_TURN_MAX,
+} from '../../src/limits.ts';
 import { PullQueue } from '../../src/processor/pull-queue.ts';
 import type { Sink, SinkBatch, StreamSink } from '../../src/sink/sink.ts';
 import { FailingSink } from './failing-sink.ts';
@@ -67,6 +72,28 @@ it('leaves frames with the broker until a batch is due, and then takes them all'
   await eventually(async () => (await openPulls()) === 1);
   await publish(51);
   await eventually(() => queue.frames.count === 51);
+  await queue.stop();
+  queue.frames.close();
+});
+
+it('goes on fetching under load, up to a bound of frames in hand', async () => {
+  harness = await Harness.start();
+  const queue = new PullQueue({ link: harness.link, stream: 'SLUICE_EVENTS', bytesMax: 16 * MIB, log });
+  for (let n = 1; n <= 10; n++) await harness.publishBytes(Buffer.alloc(450_000));
+  queue.start();
+  await eventually(() => queue.frames.count === 10);
+  const small = Buffer.alloc(10);
+  const count = PREFETCH_FRAMES_MAX + 50;
+  await Promise.all(Array.from({ length: count }, () => harness.publishBytes(small)));
+  const inHand = async () => {
+    const { num_ack_pending, num_pending } = await harness.manager.consumers.info(
+      'SLUICE_EVENTS',
+      'processor',
+    );
+    return { num_ack_pending, num_pending };
+  };
+  await eventually(() => queue.frames.count === PREFETCH_FRAMES_MAX);
+  expect(await inHand()).toEqual({ num_ack_pending: PREFETCH_FRAMES_MAX, num_pending: 60 });
   await queue.stop();
   queue.frames.close();
 });
