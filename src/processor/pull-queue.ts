@@ -7,6 +7,7 @@ import {
   PULL_EXPIRES_MS,
   PULL_RETRY_MS,
   SINK_BATCH_BYTES_MAX,
+  SINK_FILE_MS_MIN,
 } from '../limits.ts';
 import { GoneFrames, pullMsMax } from '../stream/backlog.ts';
 import type { LastingSubscription, NatsLink } from '../stream/nats.ts';
@@ -26,8 +27,8 @@ const PULL_GRACE_MS = 1_000;
  */
 const GATHER_MS = 20;
 /**
- * Bytes of frames after whose gathering there is no rest. The broker sends what has piled up in one
- * go, and holds it in memory meanwhile.
+ * Bytes of frames in a rest from which on there is no rest: the broker sends what has piled up in
+ * one go, and holds it in memory meanwhile.
  */
 const REST_BYTES_MAX = SINK_BATCH_BYTES_MAX / 2;
 
@@ -52,8 +53,12 @@ type PullState =
       readonly is: 'open';
       readonly number: number;
       readonly expiresMs: number;
+      /** Monotonic ms. */
+      readonly openedAt: number;
       wanted: number;
       pending: number | undefined;
+      /** Bytes of the frames that the pull has brought. */
+      bytes: number;
     }
   /** No pull is open, because the last one has brought the frames that there were. */
   | { readonly is: 'resting' }
@@ -68,13 +73,13 @@ type PullState =
 /**
  * Fetches frames of one stream ahead of their use.
  *
- * A pull has one of three forms. A pull that *gathers* asks for as many frames as there is room for,
- * and ends after a moment. While it leaves frames behind, the next one follows at once. When it has
- * brought all frames, this class *rests* until a batch is due, and the broker keeps the frames that
- * come meanwhile: one delivery of many frames costs both sides far less than a delivery of each.
- * When it has brought no frame, a pull that *waits* asks for one, so a frame that comes alone is
- * delivered at once. Under load a pull that *follows* stays open for as many frames as there is room
- * for, so the next frames arrive while the last ones are written.
+ * A pull has one of three forms. A pull that *gathers* asks for as many frames as there is room
+ * for, and ends after a moment. While it leaves frames behind, the next one follows at once. When
+ * it has brought all frames, this class *rests* until a batch is due, and the broker keeps the
+ * frames that come meanwhile: one delivery of many frames costs both sides far less than a delivery
+ * of each. When it has brought no frame, a pull that *waits* asks for one, so a frame that comes
+ * alone is delivered at once. Under load a pull that *follows* stays open for as many frames as
+ * there is room for, so the next frames arrive while the last ones are written.
  *
  * The bytes and the number of all frames in hand are bounded: one pull is open at a time, and it
  * asks for the free room at most. A message larger than the free room, which no worker of ours
@@ -175,7 +180,8 @@ export class PullQueue {
     const number = ++this.#pulls;
     const wanted = this.#form === 'waits' ? 1 : room;
     const expiresMs = this.#form === 'gathers' ? GATHER_MS : this.#expiresMs;
-    this.#become({ is: 'open', number, expiresMs, wanted, pending: undefined });
+    const openedAt = performance.now();
+    this.#become({ is: 'open', number, expiresMs, openedAt, wanted, pending: undefined, bytes: 0 });
     const bound = this.#isOversized ? {} : { max_bytes: free };
     const request = { batch: wanted, ...bound, expires: nanos(expiresMs) };
     const subject = `$JS.API.CONSUMER.MSG.NEXT.${this.stream}.${CONSUMER}`;
@@ -245,10 +251,11 @@ export class PullQueue {
     const state = this.#state;
     if (state.is !== 'open') return;
     state.pending = pending;
+    state.bytes += msg.data.length;
     if (--state.wanted > 0) return;
-    if (this.#form !== 'waits') return this.#endFilledPull();
-    if (pending === 0) return this.#rest();
-    this.#form = 'gathers';
+    if (this.#form === 'waits' && pending === 0) return this.#rest();
+    const bytesPerRest = (state.bytes * SINK_FILE_MS_MIN) / (performance.now() - state.openedAt);
+    if (this.#form !== 'follows' || bytesPerRest < REST_BYTES_MAX) this.#form = 'gathers';
     this.#endFilledPull();
   }
 

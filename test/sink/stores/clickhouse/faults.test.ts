@@ -92,8 +92,8 @@ it('a server that is slow holds the stream, and the processor takes no more fram
   for (let n = 1; n <= frames; n += 100)
     await Promise.all(Array.from({ length: 100 }, (_, more) => publish(n + more)));
   const consumer = () => harness.manager.consumers.info('SLUICE_EVENTS', 'processor');
+  await eventually(async () => (await consumer()).num_ack_pending > 0);
   const { num_ack_pending, num_pending } = await consumer();
-  expect(num_ack_pending).toBeGreaterThan(0);
   expect(num_ack_pending).toBeLessThanOrEqual(PREFETCH_FRAMES_MAX);
   expect(num_pending).toBe(frames - num_ack_pending);
   await sink.server.fault();
