@@ -209,7 +209,7 @@ function parseSinks(text: string): readonly SinkSetting[] | undefined {
 
 /**
  * Reads sinks from a text like SLUICE_SINK, with the credentials that the environment gives.
- * @returns undefined when the text does not name sinks
+ * @returns undefined when the text is empty, a part of it is not a sink, or a sink occurs twice
  */
 export const sinksIn = (text: string, env = process.env): readonly SinkSetting[] | undefined =>
   parseSinks(text)?.map((sink) => withCredentials(sink, env));

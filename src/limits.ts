@@ -420,8 +420,8 @@ export const HEAVY_OWES_MS = 50;
 /** Heavy entries that are decoded at the same time, each of a different project. */
 export const HEAVY_DECODING_MAX = 2;
 /**
- * While heavy entries that are decoded but not yet written hold this many bytes, no other heavy
- * entry is started.
+ * Bytes of the heavy entries that are decoded and wait to be written. While a processor has this
+ * many or more, it begins to decode no further heavy entry.
  */
 export const HEAVY_DECODED_BYTES_MAX = 64 * MIB;
 /**

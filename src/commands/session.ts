@@ -52,7 +52,7 @@ const DEV_FOLDER = '.sluice';
 /**
  * Reads the file that the `sluice dev` of this folder wrote.
  * @param data the `--data-dir` of that `sluice dev`
- * @returns undefined when that `sluice dev` does not run
+ * @returns undefined when there is no such file, it cannot be read, or that `sluice dev` has ended
  */
 export function findDev(folder: string, data = DEV_FOLDER): RunningDev | undefined {
   try {

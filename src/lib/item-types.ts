@@ -1,4 +1,4 @@
-/** Item types of the envelope convention. */
+/** Types of the items in frames: those that envelopes hold, and three for OTLP requests. */
 
 /**
  * All item types that a frame may hold. A frame names a type by its position in this list, so a new

@@ -34,5 +34,8 @@ const FORMS: ReadonlyMap<string, OtlpForm> = new Map(
   ),
 );
 
-/** Returns the encoding that an item's header names; undefined for the header of another item. */
+/**
+ * Returns the encoding that an item's header names; undefined when the header is not one that
+ * {@link otlpHeader} makes.
+ */
 export const otlpFormOf = (header: string): OtlpForm | undefined => FORMS.get(header);

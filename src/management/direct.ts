@@ -76,7 +76,10 @@ export type ManagementParts = {
   ingestUrl?: string;
   heartbeatPath: string;
   shards: number;
-  /** The list of all projects, for a program that makes lists again and again. */
+  /**
+   * Cache of the list of all projects. The management API has one. A command has none, and reads
+   * all projects from the broker for each list.
+   */
   kept?: KeptList;
   /** Checks the deployment, for doctor. */
   examine(): Promise<readonly Check[]>;
@@ -108,9 +111,11 @@ const byUsage =
   };
 
 /**
- * Finds the last project of the page before; undefined for the first page. An id says where its
- * project stands among ids, but not among names. Usage grows meanwhile: behind the usage as it was,
- * no project comes twice.
+ * Finds the last project of the page before; undefined for the first page. A project that was
+ * deleted meanwhile still has its place in a list by id or by usage, but not in a list by name. In
+ * a list by usage, the place follows from the usage that the caller gives: `used`, the usage that
+ * the project had on that page. Usage has grown since, and with the new usage a project could come
+ * twice.
  * @throws InvalidError when the list is sorted by name and the project is gone
  */
 function lastOfPage(

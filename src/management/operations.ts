@@ -123,7 +123,9 @@ export interface Operations {
    * the processor.
    */
   replayDeadLetter(letter: FiledDeadLetter, waitMs?: number): Promise<Replayed>;
-  /** Removes the dead letter that was read. A newer dead letter with the same id stays. */
+  /**
+   * Removes the dead letter that the caller has read. A newer dead letter with the same id stays.
+   */
   purgeDeadLetter(letter: FiledDeadLetter): Promise<void>;
   /** Checks the deployment: settings, machine, Redis and NATS. */
   examine(): Promise<Finding[]>;

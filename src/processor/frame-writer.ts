@@ -53,7 +53,7 @@ export type FrameWriterOptions = {
   budgets: InflationBudgets;
   /** Receives the work on each item, unless the item was decoded ahead. */
   heavyProjects?: HeavyProjects;
-  /** Receives the number of bytes that are decoded ahead and wait to be written. */
+  /** Is told how many bytes of decoded heavy entries begin or cease to wait for their batch. */
   heavyFrames?: HeavyFrames;
   log: Log;
 };
@@ -135,7 +135,10 @@ export class FrameWriter {
     this.#joined = new JoinedParts(options);
   }
 
-  /** Returns the project of a frame whose only entry is heavy; undefined for other frames. */
+  /**
+   * Returns the project of a frame whose only entry is a heavy envelope; undefined for other
+   * frames.
+   */
   heavyProjectOf({ data }: Delivery): string | undefined {
     const entry = onlyEnvelope(data);
     return entry && isHeavy(entry) ? entry.projectId : undefined;
@@ -568,7 +571,10 @@ type EnvelopeItems = {
 const isLarge = ({ parts, items }: EnvelopeEntry): boolean =>
   parts !== undefined || items.some(({ type }) => type === 'replay_recording');
 
-/** Returns the envelope of a frame that holds one entry; undefined for other frames. */
+/**
+ * Returns the envelope of a frame that holds nothing else; undefined when the frame has several
+ * entries, or its entry is a heartbeat or cannot be read.
+ */
 function onlyEnvelope(frame: Uint8Array): EnvelopeEntry | undefined {
   if (countOfEntries(frame) !== 1) return undefined;
   const [slot] = slotsIfReadable(frame);

@@ -179,7 +179,7 @@ export class FramesInHand {
     return taken;
   }
 
-  /** Puts a taken frame back, as the next one. */
+  /** Puts a taken frame back, at the head of the queue. */
   putBack(delivery: Delivery): void {
     this.#queued.unshift(delivery);
     this.#queuedBytes += delivery.data.length;
@@ -187,7 +187,8 @@ export class FramesInHand {
   }
 
   /**
-   * Marks these frames as held. No code reads their bytes any more: other frames overwrite them.
+   * Marks frames as held: the sink has them in memory (see above). No code reads their bytes any
+   * more, and other frames overwrite these bytes.
    */
   hold(deliveries: readonly Delivery[]): void {
     for (const delivery of deliveries) {

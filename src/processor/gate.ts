@@ -7,7 +7,9 @@ export class Gate {
   #alone = false;
   #waiting: { alone: boolean; enter: () => void }[] = [];
 
-  /** Runs the work beside other shared works. */
+  /**
+   * Runs the work at the same time as other shared work, but never during work that runs alone.
+   */
   shared<T>(work: () => Promise<T>): Promise<T> {
     return this.#run(false, work);
   }

@@ -41,7 +41,7 @@ export class SweepPlan {
   /**
    * Notes where the streams end, and finds how far the chunks stream may be purged.
    * @param now monotonic ms
-   * @returns the last sequence that may be purged, or undefined
+   * @returns the last sequence that may be purged; undefined when no further part may be purged yet
    */
   next(now: number, chunks: StreamEnds, frames: ReadonlyMap<string, StreamEnds>): number | undefined {
     // Watermarks beyond the end are dropped: a broker that lost the end of the stream, or has a new

@@ -193,8 +193,8 @@ export class ProjectState extends Slotted implements RateScope, Access {
   }
 
   /**
-   * Returns undefined when the project does not have the key, the key is disabled or expired, or
-   * the project is disabled.
+   * Returns the access that the key gives; undefined when the project does not have the key, the
+   * key is disabled or expired, or the project is disabled.
    */
   authenticate(key: string, clock: Pick<Clock, 'now'>): Access | undefined {
     if (this.#plainKey !== undefined) return key === this.#plainKey ? this : undefined;

@@ -31,7 +31,8 @@ const SEARCHED_BYTES_MAX = 5 * 1024 * 1024;
 export type Container = {
   elements: Uint8Array[];
   /**
-   * Members of the container beside its elements, as a JSON object; undefined when there are none.
+   * All other members of the container than its list of elements, as a JSON object; undefined when
+   * there are none.
    */
   rest?: Uint8Array;
 };
@@ -46,7 +47,7 @@ type Piece = { start: number; value: number; end: number };
  * Cuts the content of a bracket at its commas.
  * @param json valid JSON
  * @param bracket place of the opening bracket
- * @returns undefined when there are more than PIECES_MAX
+ * @returns undefined when the bracket has more than PIECES_MAX pieces
  */
 function piecesOf(json: Uint8Array, bracket: number): Piece[] | undefined {
   const found: Piece[] = [];
@@ -75,7 +76,8 @@ const memberOf = (json: Uint8Array, members: readonly Piece[], quoted: Buffer): 
 /**
  * Splits a container into its elements.
  * @param json valid JSON
- * @returns undefined when the JSON is no container, has no elements, or has too many to be split
+ * @returns undefined when the JSON is no object with exactly one list `items`, when that list is
+ * empty, or when the object or the list has more than PIECES_MAX pieces
  */
 export function splitContainer(json: Uint8Array): Container | undefined {
   const bracket = skipBlank(json, 0);
@@ -144,8 +146,9 @@ function wantedOf(json: Uint8Array, members: readonly Piece[], facts: ClientFact
 }
 
 /**
- * Computes the insertion for one element.
- * @returns the place and the text to insert there; undefined when nothing is missing
+ * Finds the text to insert into one element, so that the element gets its missing attributes.
+ * @returns the place in `json` and the text; undefined when the element has all wanted attributes,
+ * or cannot take any: it or its `attributes` is no object, or has more than PIECES_MAX members
  */
 function insertion(
   json: Uint8Array,

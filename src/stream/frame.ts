@@ -36,12 +36,13 @@ export type EntryItem = {
   index: number;
   type: ItemType;
   /**
-   * The item header line as sent (JSON, UTF-8). Empty when the headers were moved into the parts.
+   * The item header line as sent (JSON, UTF-8). Empty when the item headers are in the entry's
+   * parts.
    */
   header: Uint8Array;
   /**
-   * The header's length, set when the item headers were moved into the parts, behind the payloads.
-   * They are moved because a hundred headers may exceed a frame.
+   * The header's length, set when the item headers are in the entry's parts, behind the payloads.
+   * They go there when they could exceed a frame, as a hundred headers may.
    */
   headerLength?: number;
   /** Bytes of the payload. In a large entry the payloads are in the parts, one after the other. */
@@ -129,7 +130,10 @@ export const TRACE_HEADER = 'Sluice-Trace';
 /** Most entries of one frame that have a trace. That many headers fit FRAME_OVERHEAD_BYTES. */
 export const FRAME_TRACES_MAX = 32;
 
-/** Values of the trace headers of a frame; undefined when no entry has a trace. */
+/**
+ * Values of the trace headers of a frame, for at most FRAME_TRACES_MAX entries; undefined when no
+ * entry has a trace.
+ */
 export function traceLines(entries: readonly { traceparent?: string | undefined }[]): string[] | undefined {
   let lines: string[] | undefined;
   for (let place = 0; place < entries.length; place++) {

@@ -397,7 +397,9 @@ export class NatsLink {
     void this.#keepUp(next);
   }
 
-  /** Connects until a connection is made; undefined when the link is closed meanwhile. */
+  /**
+   * Tries to connect until it has a connection. Returns undefined when the link is closed before.
+   */
   async #another(): Promise<NatsConnection | undefined> {
     while (!this.#closing) {
       const next = await connect(this.#settings).catch(() => undefined);

@@ -107,7 +107,7 @@ export type WorkSharesOptions = {
   clock: Pick<Clock, 'monotonic'>;
   /** Number of workers on this machine. */
   workers: number;
-  /** Whether there is more than one project. */
+  /** Whether there may be more than one project. A project with an alias counts as several. */
   isShared: () => boolean;
 };
 

@@ -136,8 +136,8 @@ export class Collector implements ItemReceiver {
   }
 
   /**
-   * Forgets the chunk, which the parser has read. A chunk of which no view is kept is not charged,
-   * so it must not be kept alive.
+   * Forgets the chunk that the parser has read. The memory of a chunk is charged only if a payload
+   * is a view of it. All other chunks must not be kept alive.
    */
   endChunk(): void {
     this.#chunk = NOTHING;

@@ -110,7 +110,10 @@ type NumberPart = 'minus' | 'zero' | 'digits' | 'point' | 'decimals' | 'e' | 'si
 /** Parts with which a number may end. */
 const WHOLE_NUMBERS: ReadonlySet<NumberPart> = new Set(['zero', 'digits', 'decimals', 'exponent']);
 
-/** The part that `byte` continues the number with; undefined when it does not continue it. */
+/**
+ * Returns the part of a number that `byte` belongs to behind `part`; undefined when the byte does
+ * not continue the number.
+ */
 function nextPart(part: NumberPart, byte: number): NumberPart | undefined {
   if (isDigit(byte)) {
     if (part === 'minus') return byte === ZERO ? 'zero' : 'digits';

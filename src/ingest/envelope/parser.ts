@@ -279,7 +279,10 @@ export class Parser implements ItemReader {
     return newline === -1 ? undefined : this.#dropLine();
   }
 
-  /** Takes the held beginning of a cut line and gives back its memory. */
+  /**
+   * Returns the bytes of a header line that were kept from chunk to chunk, and reports their memory
+   * as free.
+   */
   #dropLine(): Buffer {
     this.#onLine(-this.#line.capacity);
     return this.#line.take();

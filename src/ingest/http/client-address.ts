@@ -42,8 +42,10 @@ export class TrustedProxies {
   }
 
   /**
+   * Returns the address of the client.
    * @param peer address of the other end of the connection
-   * @returns undefined when a proxy names no valid address
+   * @returns undefined when `peer` is no address, or when a trusted proxy names a client that is
+   * none
    */
   clientOf(head: Head, peer: string): string | undefined {
     let address = canonical(peer);

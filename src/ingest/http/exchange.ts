@@ -307,8 +307,8 @@ export class Exchange {
   }
 
   /**
-   * Whether this answer is the one in ANSWERS_PER_CLOSE that closes. An answer without a body never
-   * is, because uWebSockets.js would give its 204 a Content-Length.
+   * Whether this answer is the one in ANSWERS_PER_CLOSE that closes its connection. An answer
+   * without a body never is, because uWebSockets.js would give its 204 a Content-Length.
    */
   #isOneInMany({ body }: Answer): boolean {
     return body !== '' && this.#exchanges.nextAnswerCloses();

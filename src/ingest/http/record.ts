@@ -31,7 +31,7 @@ export type Refusal = {
   /** Id of the request's key. */
   key: string;
   bytes: number;
-  /** Number of refusals that were not shown since the one before. */
+  /** Number of refusals that were left out since the last one that was shown. */
   missed?: number;
 };
 

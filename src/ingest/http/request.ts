@@ -247,7 +247,7 @@ export class IngestRequest extends EndpointRequest {
 
   /**
    * Returns the present scope of the request's key, because the record may have changed while the
-   * body came; undefined when the key is no longer valid.
+   * body came; undefined when the project no longer accepts the key.
    */
   #scopeOfKeyNow(): RateScope | undefined {
     const { key } = this.#clientKey as ClientKey;

@@ -76,7 +76,7 @@ function sendLines(
 
 /**
  * Answers probes and scrapers, which need no token.
- * @returns undefined for any other path
+ * @returns undefined for any path but `/healthz`, `/metrics` and `/readyz`
  */
 async function probed(path: string, pages: AdminPages): Promise<Page | undefined> {
   if (path === '/healthz') return { body: '{"status":"ok"}' };

@@ -64,7 +64,7 @@ export class AdminTokens {
 
   /**
    * Finds the holder of a token. Each comparison with a known token takes constant time.
-   * @returns undefined for an unknown token
+   * @returns undefined for an unknown token, which is counted as refused
    */
   holderOf(presented: string): Holder | undefined {
     const wanted = digest(presented);

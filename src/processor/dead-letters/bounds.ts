@@ -113,7 +113,10 @@ export class DeadLetterBounds {
     return room;
   }
 
-  /** Forgets what was read, after the stream was away or was created again. */
+  /**
+   * Forgets the sizes that were read from the stream. Called when the stream was away or was
+   * created again.
+   */
   forget(): void {
     this.#projects.clear();
     this.#stream = undefined;

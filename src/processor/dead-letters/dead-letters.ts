@@ -108,7 +108,8 @@ export class DeadLetters {
    * Publishes dead letters. Resolves when each of them is at the broker, or is given up. All
    * letters are first sent together, and then those that failed are sent again one after the other.
    * While dead letters are failing, all are sent one after the other.
-   * @param relieve called after each letter that is sent alone
+   * @param relieve called after each letter that is sent alone; keeps the sink's open batch alive,
+   * because many letters may take long
    * @throws UnavailableError: the letters' batch is to be tried again
    */
   async publish(
@@ -189,7 +190,8 @@ export class DeadLetters {
 
   /**
    * Notes that a letter failed.
-   * @throws UnavailableError until PATIENCE_MS is over
+   * @throws UnavailableError while the broker is away, and until PATIENCE_MS after the first failed
+   * letter of the outage
    */
   #onFailed(subject: string, triedAt: number, cause: Error): void {
     const now = this.#options.clock.monotonic();

@@ -77,7 +77,10 @@ export function addCounts(sum: DayOfOutcomes, more: DayOfOutcomes): void {
   }
 }
 
-/** Sums a day as this cell and the other cells counted it. */
+/**
+ * Sums a project's outcomes of a day: those that this cell counted, and the copies of other cells'
+ * counts.
+ */
 async function readDay(
   link: NatsLink,
   projectId: string,

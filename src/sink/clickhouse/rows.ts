@@ -173,7 +173,7 @@ export class PendingRows {
   }
 }
 
-/** Returns the moment; undefined when ClickHouse cannot compute with it. */
+/** Returns the moment; undefined when there is none, or when ClickHouse cannot compute with it. */
 const keptMoment = (ms: number | undefined): number | undefined =>
   ms !== undefined && isKeptMoment(ms) ? ms : undefined;
 

@@ -10,8 +10,8 @@ const partitionName = (table: PartitionedTable, day: number): string =>
   `${table}_${new Date(day).toISOString().slice(0, 10).replaceAll('-', '')}`;
 
 /**
- * Returns table and day of a daily partition; undefined for the two partitions that hold the dates
- * of wrong clocks.
+ * Returns table and day of a daily partition; undefined for other names, such as those of the two
+ * partitions that hold the dates of wrong clocks.
  */
 function readName(name: string): { table: PartitionedTable; day: number } | undefined {
   const [, prefix, year, month, date] = /^([a-z]+)_(\d{4})(\d\d)(\d\d)$/.exec(name) ?? [];

@@ -41,8 +41,8 @@ function tag(xml: string, name: string): string | undefined {
 }
 
 /**
- * Smallest change of the difference between the store's clock and ours that is noted. Stores report
- * their time only in seconds.
+ * A request that the store refuses because of its time is sent once more if the store's clock is
+ * off by more than this from what we knew of it. Stores report their time only in seconds.
  */
 const CLOCK_STEP_MS_MIN = 60_000;
 /** Returns a time like `20260102T030405Z`. */
@@ -256,7 +256,8 @@ export class Bucket {
 
   /**
    * Learns how far the store's clock is ahead of ours.
-   * @returns false when this was known before, or the store's time cannot be read
+   * @returns false when the difference is known to within CLOCK_STEP_MS_MIN, or the store's time
+   * cannot be read
    */
   #learnsClock(date = ''): boolean {
     const aheadMs = Date.parse(date) - Date.now();

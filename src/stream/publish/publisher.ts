@@ -49,7 +49,7 @@ export type PublisherOptions = {
   shards: number;
   /** Number of workers of this machine that publish. */
   workers?: number;
-  /** Whether there is more than one project. Only then is a project's work bounded. */
+  /** Whether there may be more than one project. Only then is a project's work bounded. */
   isShared?: () => boolean;
   clock: Clock;
   log: Log;

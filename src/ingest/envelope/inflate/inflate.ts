@@ -123,8 +123,9 @@ const GZIP_TRAILER_BYTES = 8;
 const { Z_DEFAULT_CHUNK, Z_MIN_CHUNK } = zlib.constants;
 
 /**
- * Returns the inflated size that gzip's last four bytes claim (RFC 1952, ISIZE); undefined for the
- * other encodings. The claim is only a hint: when it is false, the bounds below still hold.
+ * Returns the inflated size that gzip's last four bytes claim (RFC 1952, ISIZE); undefined for
+ * other encodings, and for a body that is too short to have these bytes. The claim is only a hint:
+ * when it is false, the bounds below still hold.
  */
 export function claimedBytes(encoding: Compression, body: Uint8Array): number | undefined {
   if (encoding !== 'gzip' || body.length < GZIP_TRAILER_BYTES) return undefined;

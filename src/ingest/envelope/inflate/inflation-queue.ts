@@ -120,8 +120,9 @@ export class InflationQueue {
   }
 
   /**
-   * Notes that a body turns out to swell.
-   * @returns false when its project rests
+   * Notes that a body inflates to many times its size.
+   * @returns false when the body must be refused, because its project rests (see the head of this
+   * file)
    */
   swell(body: QueuedBody): boolean {
     if (this.#mustRest({ project: body.project, swells: true })) return false;

@@ -26,7 +26,10 @@ export type FoundRecord = { resource: Outer; scope: Outer; range: Range; cut: Ra
 /** Levels of the structure: the request, a resource with its scopes, a scope with its records. */
 type Level = 0 | 1 | 2;
 type Part = { is: 'own' | 'schemaUrl' | 'child'; range: Range; cut: Range };
-/** Yields the parts of a message, `own` and `schemaUrl` first, and undefined where it may pause. */
+/**
+ * Yields the parts of a message: each `own` and `schemaUrl` before the first child, wherever they
+ * are in the payload. Yields undefined where the walk may pause.
+ */
 type Parts = Generator<Part | undefined, void, void>;
 export interface Encoding {
   readonly isJson: boolean;
@@ -337,7 +340,10 @@ function* recordsIn(
   }
 }
 
-/** Gathers the parts of a resource or scope that come before its children. */
+/**
+ * Gathers the own message and the schema URL of a resource or scope. The encoding yields both
+ * before the first child, whatever their order in the payload.
+ */
 class OuterParts {
   readonly #encoding: Encoding;
   readonly #payload: Uint8Array;
