@@ -104,7 +104,10 @@ export const SPOOL_BLOCKS_KEPT = 256;
  * blocks of an upload.
  */
 export const SPOOL_BLOCK_BYTES = 32 * KIB;
-/** Compressed bytes up to which a whole body is inflated synchronously, in the event loop. */
+/**
+ * Compressed bytes up to which a body that has come whole is inflated synchronously, in the event
+ * loop.
+ */
 export const SYNC_INFLATE_BYTES_MAX = 64 * KIB;
 /**
  * Inflated bytes up to which a body is inflated synchronously, which takes the event loop some 3
@@ -567,9 +570,15 @@ export const BROKER_REPLY_MS_MAX = 5_000;
  * because a processor was killed.
  */
 export const ACK_WAIT_MS = 10_000;
-/** Number of the delivery from which a frame is handled alone. */
+/**
+ * Number of the delivery of a frame from which on the frame is handled in a batch of its own: it
+ * may have ended the process before.
+ */
 export const DELIVERIES_BEFORE_ALONE = 3;
-/** Most frames that are handled alone in a row before other work of the process goes on. */
+/**
+ * Most frames that are each handled in a batch of their own, one after the other, before other work
+ * of the process goes on.
+ */
 export const SUSPECTS_IN_TURN_MAX = 100;
 /**
  * A frame whose crashes have this weight (see CRASH_WEIGHT) becomes a dead letter, and its items

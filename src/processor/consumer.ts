@@ -72,7 +72,9 @@ export class StreamConsumer {
    * back.
    */
   #stopBy = Number.POSITIVE_INFINITY;
-  /** Frames that were taken and not stored: stop() gives them back. */
+  /**
+   * Frames that were taken from the queue and not stored. stop() gives them back to the broker.
+   */
   readonly #unstored: Delivery[] = [];
   /**
    * Frames that are decoded beside the stream now, each with a promise that resolves when it is

@@ -51,7 +51,7 @@ export type FrameWriterOptions = {
   /** Shared by all writers of the process. */
   slices: Slices;
   budgets: InflationBudgets;
-  /** Receives the work on each item, unless the item was decoded ahead. */
+  /** Is told of the work on each item, unless the item was decoded beside the stream. */
   heavyProjects?: HeavyProjects;
   /** Is told how many bytes of decoded heavy entries begin or cease to wait for their batch. */
   heavyFrames?: HeavyFrames;
@@ -564,7 +564,7 @@ type EnvelopeItems = {
   badCount: number;
   /** Bad items that share a dead letter. */
   rest: BadItem[];
-  /** Whether the items were decoded before their batch. */
+  /** Whether the items were decoded beside the stream, before their batch began. */
   isAhead?: true;
 };
 

@@ -200,14 +200,18 @@ export class FramesInHand {
   }
 
   /**
-   * Forgets these frames, which are acknowledged or given back. No code reads their bytes any more.
+   * Forgets frames that are acknowledged or given back to the broker. No code reads their bytes any
+   * more.
    */
   settle(deliveries: readonly Delivery[]): void {
     for (const delivery of deliveries) this.#letGo(delivery);
     this.#onRoom();
   }
 
-  /** Gives back the frames that are queued or held. Called when all taken frames are settled. */
+  /**
+   * Gives the frames that are queued or held back to the broker. Called when all taken frames are
+   * settled.
+   */
   close(): void {
     clearInterval(this.#timer);
     const left = [...this.#queued, ...this.#held];

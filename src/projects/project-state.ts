@@ -55,8 +55,8 @@ export interface RateScope extends Slotted {
 }
 
 /**
- * The result of authentication. A project with one plain key is its own Access and its own
- * RateScope.
+ * The result of authentication. A project that has one key, without settings of its own, is its own
+ * Access and its own RateScope.
  */
 export interface Access {
   readonly project: ProjectState;

@@ -207,22 +207,25 @@ export function filledContainer(json: Uint8Array, index: number, facts: ClientFa
 export type SentRecord = SinkRecord & { bytes: number; split?: Container };
 
 /**
- * Bytes that the rows of one container may repeat from their item, at most. Otherwise a header of
- * 16 KiB would make 16 MB of rows from a container of 1,000 logs of one byte. A container that
- * would repeat more stays whole.
+ * Most bytes that the rows of one container may repeat from their item. Otherwise a header of 16
+ * KiB would make 16 MB of rows from a container of 1,000 logs of one byte. A container that would
+ * repeat more is stored in one row.
  */
 const REPEATED_BYTES_MAX = 1024 * 1024;
 /** Bytes of an element's row besides its texts: ten lengths and at most four numbers. */
 const ELEMENT_ROW_BYTES = 10 * 4 + 4 * 8;
 /**
- * Containers behind the tenth item of their envelope stay whole. Otherwise a hundred containers,
- * each just small enough to be split, would make 100,000 rows of a request of 600 bytes. An SDK
- * sends one or two containers in an envelope. The containers of an OTLP request are split wherever
- * they stand: the processor has made them, none smaller than it must be.
+ * Containers behind the tenth item of their envelope are stored in one row each. Otherwise a
+ * hundred containers, each just small enough to be split, would make 100,000 rows of a request of
+ * 600 bytes. An SDK sends one or two containers in an envelope. The containers of an OTLP request
+ * are split at any place: the processor has made them, none smaller than it must be.
  */
 const SPLIT_INDEX_MAX = 9;
 
-/** Containers whose elements each get a row. A `trace_metric` container stays whole. */
+/**
+ * Types of the containers whose elements each get a row. A `trace_metric` container is stored in
+ * one row.
+ */
 const SPLIT_TYPES = ['log', 'span'] as const;
 export type SplitType = (typeof SPLIT_TYPES)[number];
 export const isSplit = (type: string): type is SplitType => (SPLIT_TYPES as readonly string[]).includes(type);

@@ -211,7 +211,7 @@ export type StoredItem = {
 /** Reads a store for a load test, while processors run. Its methods throw UnavailableError. */
 export interface StoredReader {
   /**
-   * Returns the number of accepted envelopes by project; undefined when the sink keeps no tally.
+   * Returns the number of accepted envelopes by project. A sink without this method keeps no tally.
    */
   tally?(): Promise<ReadonlyMap<string, number>>;
   /**

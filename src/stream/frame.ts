@@ -42,7 +42,7 @@ export type EntryItem = {
   header: Uint8Array;
   /**
    * The header's length, set when the item headers are in the entry's parts, behind the payloads.
-   * They go there when they could exceed a frame, as a hundred headers may.
+   * Long headers become parts, because a hundred headers may exceed a frame.
    */
   headerLength?: number;
   /** Bytes of the payload. In a large entry the payloads are in the parts, one after the other. */

@@ -77,7 +77,7 @@ function cutter(whole: Uint8Array, start: number): (length: number) => Uint8Arra
 }
 
 /**
- * Puts the payloads, and headers that were moved, back into an entry.
+ * Puts the payloads, and item headers that became parts, back into an entry.
  * @param whole the bytes of {@link readParts}
  */
 export function joinParts({ parts: _, ...entry }: EnvelopeEntry, whole: Uint8Array): EnvelopeEntry {

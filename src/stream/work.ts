@@ -155,8 +155,9 @@ export class WorkShares {
   }
 
   /**
-   * Makes a named project rest: raises its debt so that this worker refuses it for WORK_REST_MS.
-   * Its price doubles, unless it was named a moment ago.
+   * Makes a project rest that a processor has named: raises its debt so that this worker refuses it
+   * for WORK_REST_MS. Its price doubles, unless a processor named it within the last 3 ×
+   * WORK_REST_MS.
    */
   #rest(projectId: string): void {
     const now = this.#clock.monotonic();

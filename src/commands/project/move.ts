@@ -104,8 +104,8 @@ async function run(session: Session, id: string, flags: { to: string; json?: boo
       await shareUntil(move, nextLine());
       await move.disableHere();
     }
-    // After this wait, requests that were let in before are counted, and their outcomes are
-    // written.
+    // After this wait, requests that this cell accepted before the project was disabled are
+    // counted, and their outcomes are written.
     await shareUntil(move, sleep(REGISTRY_MS + Math.max(ANSWER_MS_MAX, LEDGER_FLUSH_MS) + MARGIN_MS));
     const usage = Object.fromEntries([...(await move.carry())].sort());
     if (flags.json) printJson({ id: project.id, usage });

@@ -99,7 +99,10 @@ export class UploadBudget {
     return this.shares.spooled.total;
   }
 
-  /** False when held or spooled bytes are at their bound. The worker then refuses new requests. */
+  /**
+   * Whether the worker takes new requests: false when its uploads have as many bytes in memory or
+   * in spool files as they may.
+   */
   get hasRoom(): boolean {
     return this.heldBytes < HELD_BYTES_MAX && this.spooledBytes < this.#spoolBytesMax;
   }

@@ -62,11 +62,14 @@ export type CollectorOptions = {
 const mintEventId = (): string => randomUUID().replaceAll('-', '');
 
 const NOTHING = Buffer.alloc(0);
-/** Number of held items per envelope for which only their bytes are charged. */
+/**
+ * Number of items of an envelope that are not charged ITEM_RECORD_BYTES: only their bytes are
+ * charged to the worker's memory.
+ */
 const ITEMS_FREE = 10;
 /**
- * Bytes charged for each further held item, on top of its own bytes: a body of 17 KB may hold 1,000
- * items.
+ * Bytes that are charged to the worker's memory for each further item, on top of its own bytes: a
+ * body of 17 KB may hold 1,000 items.
  */
 const ITEM_RECORD_BYTES = 256;
 /**
@@ -90,7 +93,10 @@ export class Collector implements ItemReceiver {
   /** Bytes that this collector has charged to the holding, without those of its spool. */
   #charged = 0;
   #spool: Spool | undefined;
-  /** The owned chunk that the kept pieces are views of, and whether the chunk has been charged. */
+  /**
+   * The chunk that the parser reads, of which payloads may be views, and whether the bytes of the
+   * whole chunk have been charged.
+   */
   #chunk: Uint8Array = NOTHING;
   #chunkCharged = false;
   /**

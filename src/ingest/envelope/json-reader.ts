@@ -168,7 +168,10 @@ class JsonReader implements ItemReader, JsonReceiver {
 
   // ---- names and values that are read ----
 
-  /** Ends the text at `at`. Returns undefined when no text is kept, or when it is too long. */
+  /**
+   * Returns the name or value that is being read and ends at `at`; undefined when none is being
+   * read, or it is longer than READ_BYTES_MAX.
+   */
   #takeText(at: number): Buffer | undefined {
     const from = this.#textFrom;
     if (from === undefined) return undefined;

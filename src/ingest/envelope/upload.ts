@@ -286,7 +286,9 @@ export class Upload {
     if (!this.#holding.hold(bytes)) this.fail('overloaded', 'the worker holds too many bytes');
   }
 
-  /** Inflates a small body that is whole, in the event loop or through the InflationQueue. */
+  /**
+   * Inflates a small body that has come whole, in the event loop or through the InflationQueue.
+   */
   #inflateKept(encoding: Compression, body: Buffer): void {
     const claimed = claimedBytes(encoding, body);
     if (body.length > SYNC_INFLATE_BYTES_MAX)
@@ -342,7 +344,7 @@ export class Upload {
     return bytes > Math.max(SYNC_INFLATED_BYTES_MAX, SWELLING_RATIO_MIN * this.#transmitted);
   }
 
-  /** Starts an inflater and feeds it the bytes that were kept. */
+  /** Starts an inflater, and feeds it the compressed bytes that have come so far. */
   #startInflater(encoding: Compression): Inflater {
     const inflater = new Inflater(encoding, {
       holding: this.#holding,
@@ -385,7 +387,10 @@ export class Upload {
     if (this.#collector.spooling) this.#onSpooled();
   }
 
-  /** Whether the body turns out to be larger than was expected, and there is no room for that. */
+  /**
+   * Whether the body must be refused: it inflates to more than was expected, and there is no room
+   * for that, or its project rests.
+   */
   #outgrows(): boolean {
     const { inflationQueue } = this.#options.budget;
     const queued = this.#queued;

@@ -177,7 +177,10 @@ export class FieldPicker {
     return at + 1;
   }
 
-  /** Keeps the string up to `at`, where no escape is cut, and drops the rest of it. */
+  /**
+   * Keeps the string up to `at`, a place that is not inside an escape, and drops the rest of the
+   * string.
+   */
   #leaveOut(at: number): void {
     if (this.#leavesOut) return;
     this.#keepTo(at);

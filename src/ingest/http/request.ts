@@ -189,7 +189,7 @@ export class IngestRequest extends EndpointRequest {
   #onBody(body: UploadResult): void {
     this.#body = body;
     // A refused body takes a token as well, even when it was refused as `overloaded`. So a flood of
-    // bodies that swell is limited like any other.
+    // bodies that inflate to many times their size is limited like any other.
     const filtered = body.ok ? this.#filter(body.envelope) : NO_ITEMS;
     // Only bodies with payloads on the disk need a promise; one for each request would cost time.
     if (!(filtered instanceof Promise)) return this.#onFiltered(filtered);

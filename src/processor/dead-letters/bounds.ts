@@ -30,7 +30,10 @@ const MESSAGES_MAX = 10_000;
  * 100 bytes. For other projects the size is read from the stream again.
  */
 const PROJECTS_KNOWN_MAX = 10_000;
-/** Part of a share, or of the whole stream, that remains after old dead letters were removed. */
+/**
+ * Part of a bound, of a project or of the stream, that dead letters may still fill after old ones
+ * were removed.
+ */
 const KEPT_SHARE = 0.9;
 /** Bytes that are assumed for a message's headers and for what the broker adds. */
 const MESSAGE_OVERHEAD_BYTES = 1024;
@@ -201,7 +204,9 @@ export class DeadLetterBounds {
   }
 
   /**
-   * Removes the oldest of these messages: whole dead letters, until the surplus is gone.
+   * Removes dead letters, the oldest first and each with all its messages, until the surplus is
+   * gone.
+   * @param messages of the dead letters, oldest first
    * @returns the size of what was removed
    */
   async #drop(messages: readonly Message[], surplus: Size, projectSegment?: string): Promise<Size> {

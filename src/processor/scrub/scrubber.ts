@@ -126,7 +126,7 @@ class Rules implements Patterns {
 
   /**
    * Returns the text without private data.
-   * @param held kinds of private data that the text may hold
+   * @param held bits of the kinds of private data that the text may hold
    */
   text(text: string, held: number): string {
     let clean = text;

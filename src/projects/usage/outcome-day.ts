@@ -95,8 +95,8 @@ async function readDay(
 type NamedLink = { link: NatsLink; cell: string };
 
 /**
- * Copies all days of a project to another cell, which keeps the copies beside its own counts. So
- * copying again is harmless.
+ * Copies all days of a project to another cell. That cell keeps the copies apart from its own
+ * counts, so copying again is harmless.
  */
 export async function copyOutcomes(projectId: string, from: NamedLink, to: NamedLink): Promise<void> {
   const others = Object.keys(await readMoves(from.link, projectId)).filter((cell) => cell !== to.cell);

@@ -19,7 +19,7 @@ export type QueuedEntry = {
   bytes: number;
   /** Monotonic ms after which the entry is not sent any more. */
   deadline: number;
-  /** The entry's project; undefined where there are no shares. */
+  /** The entry's project; undefined for entries that no share of a project bounds. */
   project?: Slotted | undefined;
   /** Whether the entry's frame may hold no other entry. */
   isAlone?: boolean;

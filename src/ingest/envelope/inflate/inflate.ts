@@ -61,7 +61,7 @@ export const isBase64Begin = (body: Uint8Array): boolean => body[0] === BASE64_B
  * bytes that zlib refuses.
  */
 export class Base64Decoder {
-  /** Characters at the end of the last chunk that do not make a whole group of four. */
+  /** Base64 characters at the end of the last chunk that do not make a complete group of four. */
   #group = '';
 
   decode(chunk: Uint8Array): Buffer {

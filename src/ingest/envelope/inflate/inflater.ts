@@ -109,7 +109,8 @@ export class Inflater {
   }
 
   /**
-   * Stops the engine and gives back all that is held. No callback is called any more; idempotent.
+   * Stops zlib's engine and frees all memory of this inflater. No callback is called any more.
+   * Idempotent.
    */
   destroy(): void {
     this.#destroyed = true;
@@ -181,8 +182,8 @@ export class Inflater {
   }
 
   /**
-   * Charges the memory that is held now, and tells the owner when the inflater falls behind or
-   * catches up.
+   * Charges the memory that this inflater holds now to the upload, and tells the upload when the
+   * inflater falls behind or catches up.
    */
   #account(): void {
     const taken = this.#taken.length + this.#inFlight;
