@@ -272,7 +272,10 @@ export const LEASE_RESERVE_MS = 500;
  * decides by them.
  */
 export const EXACT_LIMIT_MAX = 1_000;
-/** All reserve tokens of a window that workers hold together, as a fraction of its limit. */
+/**
+ * Most tokens that all workers together hold as reserves of a window, as a fraction of the window's
+ * limit.
+ */
 export const RESERVE_SHARE_MAX = 0.005;
 /**
  * Replaces RESERVE_SHARE_MAX while the window is contended. Workers then use their reserve at once,
@@ -455,7 +458,7 @@ export const WORK_BEHIND_MS = 1_500;
 export const WORK_PART_MAX = 1 / 2;
 /**
  * A late processor names each project that owes more than this, so that workers refuse the project.
- * One plain envelope of 20 MiB makes less debt, and a project may send one at any moment.
+ * One unscrubbed envelope of 20 MiB makes less debt, and a project may send one at any moment.
  */
 export const WORK_HEAVY_MS = 500;
 /**
@@ -557,7 +560,7 @@ export const LOSS_LOOK_MS = 15_000;
 /**
  * Comparisons after a loss before the last comparison. Several are needed, because requests under
  * way are missing in the tally, and a busy project always has some. The last comparison waits until
- * the streams have moved past everything that they held at the one before.
+ * the streams have moved past everything that they held at the comparison before it.
  */
 export const LOSS_LOOKS_MIN = 4;
 /**
@@ -670,8 +673,8 @@ export const SHUTDOWN_PAUSE_MS = 1_000;
 /** How long idle connections stay open after the listener closed and the last answer left. */
 export const SHUTDOWN_LINGER_MS = 2_000;
 /**
- * Longest time from closing the listener to the exit, even with work under way. For a processor,
- * the time starts at the signal.
+ * Longest time that a stopping worker takes from closing its listener to its exit, even with work
+ * under way. For a processor, the time starts at the signal.
  */
 export const SHUTDOWN_MS_MAX = 25_000;
 /** How long a stopping processor goes on storing the frames that it has in hand. */

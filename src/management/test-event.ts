@@ -38,7 +38,7 @@ export type TestEvent = {
 };
 
 type TestEventParts = { link: NatsLink; ingestUrl: string; shards: number };
-/** Sequences of a stream, `to` included. */
+/** Sequence numbers of a stream, from `from` to `to`, both included. */
 type Range = { stream: string; from: number; to: number };
 
 /**

@@ -183,7 +183,7 @@ export class StreamConsumer {
 
   /**
    * Starts to decode a heavy frame beside the stream. The decoded frame goes back into the queue.
-   * @returns false when the frame stays in the stream, because the frame is not heavy, may not
+   * @returns false when the frame is to be decoded in its turn, because it is not heavy, may not
    * share a batch or was beside the stream before, or because the consumer stops
    */
   #goesBeside(frame: Delivery): boolean {

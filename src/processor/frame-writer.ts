@@ -394,8 +394,9 @@ export class FrameWriter {
   }
 
   /**
-   * Takes the items of a frame that were decoded ahead. Their bytes stop counting as waiting when
-   * their records go to the batch, because the batch writes records as they come.
+   * Returns the items of a frame that were decoded beside the stream; undefined when there are
+   * none. Their bytes no longer count as waiting: the batch gets their records, and writes records
+   * as they come.
    */
   #takeAhead(delivery: Delivery): DecodedAhead | undefined {
     const ahead = this.#ahead.get(delivery);
@@ -540,8 +541,8 @@ export class FrameWriter {
 }
 
 /**
- * The items of a heavy entry, decoded before their batch, without the payloads of those that can be
- * stored. `bytes`: size of their records.
+ * The items of a heavy entry, decoded beside the stream before their batch began. Items that can be
+ * stored are without their payloads. `bytes`: size of the records.
  */
 type DecodedAhead = {
   found: Assembled & { ok: true };

@@ -108,8 +108,8 @@ export class HeavyProjects {
 
 /**
  * Returns the time from the project's youngest frame in the stream to this frame, ms, divided by
- * the number of streams in which the project sends; 0 for an older frame. Notes a younger frame as
- * the youngest.
+ * the number of streams in which the project sends; 0 for the first frame, and for an older one
+ * than the youngest. Notes a younger frame as the youngest.
  */
 function paidOff(sent: Sent, stream: string, storedAt: number): number {
   const before = sent.storedAt.get(stream) ?? storedAt;

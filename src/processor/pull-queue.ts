@@ -27,8 +27,9 @@ const PULL_GRACE_MS = 1_000;
  */
 const GATHER_MS = 20;
 /**
- * Bytes of frames in a rest from which on there is no rest: the broker sends what has piled up in
- * one go, and holds it in memory meanwhile.
+ * When the frames that came in a rest have at least this many bytes, the next frames are fetched
+ * without a rest. Otherwise the broker would send in one go what has piled up, and hold it in
+ * memory meanwhile.
  */
 const REST_BYTES_MAX = SINK_BATCH_BYTES_MAX / 2;
 

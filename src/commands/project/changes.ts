@@ -34,10 +34,7 @@ function fieldChanges(before: Project, declared: FileProject, now: number): Fiel
   }));
 }
 
-/**
- * Compares the projects of a file with the present ones.
- * @param of `now`: Unix ms
- */
+/** Compares the projects of a file with the present ones. `now` is in Unix ms. */
 export function changesBetween(
   present: readonly StoredProject[],
   declared: readonly FileProject[],

@@ -66,8 +66,8 @@ type Reconciliation = {
 type Correction = { id: string; month: string; seen: number | undefined; wanted: number; complete: boolean };
 
 /**
- * Count of a month. `inRedis` is undefined when Redis has no count. `count` then is the checkpoint,
- * as in `usage`, because counting would resume from it.
+ * Count of a month. `inRedis` is undefined when Redis has no count. `count` is then the checkpoint,
+ * because counting would resume from it; 0 if there is none.
  */
 type Counter = { month: string; inRedis: number | undefined; count: number };
 

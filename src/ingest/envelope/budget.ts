@@ -186,7 +186,8 @@ export class Holding {
   /**
    * Counts bytes in memory.
    * @param delta bytes, negative to give back
-   * @returns false when there is no room for them
+   * @returns false when the upload must end, as {@link UploadBudget.hold} says; the bytes are
+   * counted all the same
    */
   hold(delta: number): boolean {
     if (!this.#open) return true;
@@ -223,7 +224,7 @@ export class Holding {
   /**
    * Counts an upload that is whole and was inflated in the event loop.
    * @param bytes bytes of the upload that are spooled so far
-   * @returns false when there is no room
+   * @returns false when the worker has no room for them, or the project holds more than its share
    */
   unpaced(bytes: number): boolean {
     if (!this.#open) return true;
@@ -234,7 +235,7 @@ export class Holding {
 
   /**
    * Counts the upload as a large one, once.
-   * @returns false when there is no place for it
+   * @returns false when the worker has too many large uploads, or the project more than its share
    */
   takePlace(): boolean {
     if (this.#isLarge || !this.#open) return true;

@@ -68,8 +68,8 @@ const NOTHING = Buffer.alloc(0);
  */
 const ITEMS_FREE = 10;
 /**
- * Bytes that are charged to the worker's memory for each further item, on top of its own bytes: a
- * body of 17 KB may hold 1,000 items.
+ * Bytes that are charged to the worker's memory for each item beyond ITEMS_FREE, on top of its own
+ * bytes: a body of 17 KB may hold 1,000 items.
  */
 const ITEM_RECORD_BYTES = 256;
 /**

@@ -1,7 +1,7 @@
 /**
  * Reads a body that is JSON and no envelope: one event, or one report of a browser, or a list of
- * reports. Each becomes an item. Payloads are passed on as they came while a walk checks them, so a
- * large body is held like a large envelope.
+ * reports. Each becomes an item. Payloads are passed on as they come, while a walk checks the JSON.
+ * So a large body is kept in memory or spooled like a large envelope.
  */
 import type { ItemType } from '../../lib/item-types.ts';
 import { ITEMS_MAX } from '../../limits.ts';
@@ -17,7 +17,7 @@ type Kind = {
   readonly header: Uint8Array;
   /** Whether the body may be a list of objects. */
   readonly isList: boolean;
-  /** Whether the object has the id under which it is stored, `event_id`. */
+  /** Whether the object's member `event_id` is the id under which it is stored. */
   readonly hasId: boolean;
   /** The reason for a body that is no such JSON. */
   readonly notThis: Malformed;

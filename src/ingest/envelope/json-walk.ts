@@ -301,7 +301,9 @@ export class JsonWalk {
 
   // ---- a value that is skimmed ----
 
-  /** Reads brackets and strings, down to the end of the value. */
+  /**
+   * Skims a value: reads only its brackets and strings, up to the end of the value or of the chunk.
+   */
   #skim(from: number): number {
     const chunk = this.#chunk;
     let at = from;

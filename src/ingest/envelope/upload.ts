@@ -388,8 +388,9 @@ export class Upload {
   }
 
   /**
-   * Whether the body must be refused: it inflates to more than was expected, and there is no room
-   * for that, or its project rests.
+   * Whether the body must be refused. It must be if it inflates to more than was expected and there
+   * is no room for that, or if it inflates to many times its size and its project rests
+   * (inflation-queue.ts).
    */
   #outgrows(): boolean {
     const { inflationQueue } = this.#options.budget;

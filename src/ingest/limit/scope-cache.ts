@@ -348,7 +348,9 @@ export class ScopeCache {
     while (this.#reserve && this.#reserve.endsAt <= now) this.#settle(this.#reserve);
   }
 
-  /** Moves the first lease of the reserve to the settled ones. */
+  /**
+   * Moves the first lease of the reserve to the leases that the next call of admit.lua settles.
+   */
   #settle(lease: Lease): void {
     this.#reserve = lease.next;
     lease.next = undefined;

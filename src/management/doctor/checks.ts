@@ -301,7 +301,7 @@ function replicasOf(what: string, info: StreamInfo): Check[] {
 
 /**
  * Checks that the leaders of the streams are spread over the servers of a cluster.
- * @returns nothing when there is no cluster
+ * @returns nothing when no stream has replicas
  */
 export function leaders(link: NatsLink, streams: readonly WantedStream[]): Promise<Check[]> {
   const what = 'leaders of streams';

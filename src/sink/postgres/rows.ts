@@ -12,7 +12,8 @@ import { PARTITIONED, type PartitionedTable, WRITTEN } from './schema.ts';
 
 /**
  * A row of a record. `payload`: the row's log or span, or the record's whole JSON. `place`: the
- * place of the log or span in its container; undefined for a whole record.
+ * place of the log or span in its container; undefined for a whole record. `rest`: the container's
+ * other members, which each of its rows repeats.
  */
 type Row<Sent = SentRecord> = { record: Sent; payload: Uint8Array; place?: number; rest?: Uint8Array };
 

@@ -98,6 +98,7 @@ type Members = Record<string, string>;
 /**
  * Cuts a line into the members before its last value, as JSON, and the name and place of the last
  * value.
+ * @returns undefined for a line that is no such row
  */
 function cut(line: Buffer): { members: Members; last: string; jsonFrom: number } | undefined {
   const end = line.length - TAIL_BYTES;

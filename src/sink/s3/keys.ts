@@ -12,7 +12,7 @@ const ENDINGS: Readonly<Record<Compression, string>> = { none: '', gzip: '.gz', 
 /** Returns the number of hours since 1970. */
 export const hourOf = (ms: number): number => Math.floor(ms / HOUR_MS);
 
-/** Returns an hour as `2026-01-02T03`. */
+/** Returns an hour, given as its number since 1970, as `2026-01-02T03`. */
 export const hourText = (hour: number): string => new Date(hour * HOUR_MS).toISOString().slice(0, 13);
 
 /** Returns a folder like `events/2026-01-02/03/`. */

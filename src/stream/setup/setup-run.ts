@@ -41,7 +41,7 @@ type Wanted = {
   streams: readonly WantedStream[];
   /**
    * `isKept`: the bucket's content exists nowhere else. So while streams exist, setup makes no new
-   * bucket in its place.
+   * bucket in place of a missing one.
    */
   buckets: readonly { bucket: string; replicas: number; isKept: boolean }[];
   /** Whether a stream of this name is one of sluice's frame streams, wanted or not. */

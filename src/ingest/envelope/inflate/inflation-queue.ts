@@ -67,8 +67,8 @@ export class InflationQueue {
   readonly #clock: Pick<Clock, 'monotonic'>;
   #lastUse: Slotted | undefined;
   /**
-   * `#lastAt`: when the last request came, which was from `#lastUse`. `#otherAt`: when the last
-   * request from any other project came. Both are monotonic ms.
+   * `#lastAt`: when the last request of any project came; its project is `#lastUse`. `#otherAt`:
+   * when the last request of another project than `#lastUse` came. Both are monotonic ms.
    */
   #lastAt = Number.NEGATIVE_INFINITY;
   #otherAt = Number.NEGATIVE_INFINITY;
@@ -111,7 +111,7 @@ export class InflationQueue {
   /**
    * Notes that a body inflates to more than was known.
    * @param bytes its new size
-   * @returns false when there is no room for that
+   * @returns false when the body must be refused, because there is no room for the new size
    */
   grow(body: QueuedBody, bytes: number): boolean {
     this.share.add(body.project, bytes - body.bytes);

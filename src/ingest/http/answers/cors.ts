@@ -63,8 +63,9 @@ const ASKED_NAMES_MAX = 100;
 const TOKEN = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
 
 /**
- * Returns the headers that a preflight is allowed: all headers that it names, since libraries that
- * instrument pages add headers to every request.
+ * Returns the headers that the answer to a preflight allows: all headers that the preflight names,
+ * since libraries that instrument pages add headers to every request. If it names none, too many,
+ * or one that is no token: a fixed list.
  * @param asked Access-Control-Request-Headers, '' when absent
  */
 function allowedOf(asked: string): readonly string[] {

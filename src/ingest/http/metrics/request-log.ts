@@ -9,8 +9,8 @@ const FLUSH_MS = 100;
 export const LINES_PER_SEC_MAX = 20;
 
 /**
- * The requests that finished since the last flush: a few lines, the number of all, and numbers by
- * outcome.
+ * The requests that finished since the last flush: lines about a few of them, the number of all,
+ * and numbers by outcome.
  */
 export type RequestLines = { lines: string[]; total: number; outcomes: Record<string, number> };
 
