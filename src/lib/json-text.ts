@@ -65,8 +65,10 @@ const PAUSED = -2;
 let pausedAt = 0;
 
 /**
- * Skips the rest of a string, and pauses at `until`. `from` is behind the opening quote, or between
- * two characters. Reading four bytes at a time was measured to halve the time for long texts.
+ * Skips the rest of a string, and pauses at `until`. Reading four bytes at a time was measured to
+ * halve the time for long texts.
+ * @param from behind the opening quote, or between two characters
+ * @returns the position behind the closing quote; PAUSED, or -1 for an invalid string
  */
 function skipString(text: Uint8Array, from: number, until = text.length): number {
   const end = Math.min(until, text.length);
@@ -136,14 +138,22 @@ function skipScalar(text: Uint8Array, at: number, until: number): number {
   return byte === MINUS || DIGIT[byte] === 1 ? skipNumber(text, at) : skipWord(text, at);
 }
 
-/** Skips a member's name and its colon, with the blanks before each. */
+/**
+ * Skips a member's name and its colon, with the blanks before each.
+ * @returns the position behind the colon; negative when there is no name with a colon, or when the
+ * scan must pause within the name
+ */
 function skipName(text: Uint8Array, from: number, until = text.length): number {
   const quote = skipBlank(text, from);
   if (quote === text.length || text[quote] !== QUOTE) return -1;
   return skipColon(text, skipString(text, quote + 1, until));
 }
 
-/** Skips the colon after a name. @param end position behind the name */
+/**
+ * Skips the colon after a name.
+ * @param end position behind the name; a negative one is returned as it is
+ * @returns the position behind the colon; negative when there is none
+ */
 function skipColon(text: Uint8Array, end: number): number {
   if (end < 0) return end;
   const colon = skipBlank(text, end);

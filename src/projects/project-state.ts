@@ -48,8 +48,8 @@ export interface RateScope extends Slotted {
    */
   readonly hasOwnWindow: boolean;
   /**
-   * The category that refuses, when the window with this number (from 1, as admit.lua gives it)
-   * refuses a request; undefined when the window belongs to the project or a key.
+   * Returns the category whose window has this number (from 1, in the order in which admit.lua gets
+   * the scope's windows); undefined when the window belongs to the project or a key.
    */
   refusingCategory(windowNumber: number): Category | undefined;
 }

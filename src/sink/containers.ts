@@ -218,7 +218,7 @@ const ELEMENT_ROW_BYTES = 10 * 4 + 4 * 8;
  * Containers behind the tenth item of their envelope are stored in one row each. Otherwise a
  * hundred containers, each just small enough to be split, would make 100,000 rows of a request of
  * 600 bytes. An SDK sends one or two containers in an envelope. The containers of an OTLP request
- * are split at any place: the processor has made them, none smaller than it must be.
+ * are split behind the tenth item, too: the processor has made them, none smaller than it must be.
  */
 const SPLIT_INDEX_MAX = 9;
 

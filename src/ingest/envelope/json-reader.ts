@@ -65,7 +65,7 @@ class JsonReader implements ItemReader, JsonReceiver {
   readonly #text = new ByteQueue(READ_BYTES_MAX);
   /** Whether the name before the next value is that of the id. */
   #isId = false;
-  /** The id; undefined when there is none of the right shape. Of several ids the last counts. */
+  /** The id; undefined when there is none, or when the last one has the wrong shape. */
   #eventId: string | undefined;
 
   constructor(kind: Kind, receiver: ItemReceiver, storedTypes: ReadonlySet<string>) {

@@ -40,7 +40,7 @@ export type WalkOptions = {
   checksUtf8?: boolean;
 };
 
-/** What the next token must be, or the token that the chunk border cuts. */
+/** Kind of the next token, or of the token that the chunk border cuts. */
 type State =
   | 'value'
   | 'first element'
@@ -216,8 +216,8 @@ export class JsonWalk {
   // ---- between values ----
 
   /**
-   * Reads a token with the blanks before it. Of a token that the chunk border cuts, it reads the
-   * part in this chunk.
+   * Reads a token with the blanks before it. When the chunk border cuts the token, this method
+   * reads only the part in this chunk.
    */
   #readToken(from: number): number {
     const chunk = this.#chunk;

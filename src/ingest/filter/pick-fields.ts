@@ -202,7 +202,7 @@ export class FieldPicker {
 
   /**
    * Ends a name at `at`.
-   * @returns the field that the name spells
+   * @returns the field that the name spells; undefined when no filter asks for such a field
    */
   #readName(at: number): string | undefined {
     // Most names begin in this chunk and are read in place: a copy of each would cost 60 ms per

@@ -33,7 +33,7 @@ export type RequestServices = {
   readonly metrics: RequestMetrics;
   readonly clock: Clock;
   readonly log: Log;
-  /** What to do while the limiter or the counter is away. */
+  /** Treatment of requests while the limiter or the counter is away. */
   readonly whileAway: AwayPolicy;
   readonly unsupportedHint: UnsupportedHint;
   /** Undefined: clients' addresses are not filled in. */
@@ -82,7 +82,7 @@ export abstract class EndpointRequest implements BodyReader {
   protected abstract serve(head: RequestHead): void;
   abstract feed(chunk: Uint8Array, isWhole: boolean): void;
   abstract end(): void;
-  /** What is recorded about this request, beside its outcome. */
+  /** Facts that are recorded about this request, beside its outcome. */
   protected abstract summary(): FinishedRequest;
 
   overdue(): void {

@@ -67,7 +67,7 @@ export interface ResponseSocket {
  */
 export type CloseMode = 'no' | 'by us' | 'by the library';
 
-/** What an exchange needs to know from the head of its request. */
+/** Facts that an exchange needs from the head of its request. */
 export type ExchangeHead = {
   readonly closeMode: CloseMode;
   /** Whether the Content-Length is 0. */

@@ -10,7 +10,7 @@ import type { EndpointName, RequestMetrics } from './metrics/request-metrics.ts'
 
 export type RefusedKey = { project: ProjectState; key: string };
 
-/** What is recorded about one finished request, beside its outcome. */
+/** Facts that are recorded about one finished request, beside its outcome. */
 export type FinishedRequest = {
   exchange: Exchange;
   access?: Access | undefined;

@@ -14,7 +14,7 @@ export type AdmitCall = {
   /** Tokens a minute; undefined: no limit applies, and there is no ask. */
   limit?: number | undefined;
   ask?: Ask | undefined;
-  /** Limits of the further windows; given with an ask only. */
+  /** Limits of the scope's further windows; set only together with `ask`. */
   further?: readonly WindowLimit[];
   /** Requests a month; undefined: there is no quota, or overage is enabled. */
   quota?: number | undefined;

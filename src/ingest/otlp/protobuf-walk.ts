@@ -22,7 +22,7 @@ const LENGTH = 2;
 const FIXED_32 = 5;
 
 const VARINT_BYTES_MAX = 10;
-/** What the seven bits of a byte of a number count for, by its place. */
+/** Factor of the seven bits of a byte in a number, by the byte's place. */
 const PLACES = Array.from({ length: VARINT_BYTES_MAX + 1 }, (_, place) => 2 ** (7 * place));
 /** Largest tag: field numbers have 29 bits. */
 const TAG_MAX = 2 ** 32 - 1;
@@ -39,7 +39,7 @@ export class ProtobufWalk {
   readonly #ends: number[] = [];
   /** Position behind the last byte of the innermost open message. */
   #end = Number.POSITIVE_INFINITY;
-  /** What the number that comes next is: a tag, a value that is ignored, or a length. */
+  /** Kind of the number that comes next: a tag, a value that is ignored, or a length. */
   #next: 'tag' | 'value' | 'length' = 'tag';
   /** Whether the field that is being read is a followed one. */
   #isFollowed = false;

@@ -150,7 +150,7 @@ export class InflationQueue {
     const now = this.#clock.monotonic();
     const before = this.#debts.get(project);
     clearTimeout(before?.timer);
-    // Of an earlier debt at most FREE_MS are counted: a project that sends alone does not rest, and
+    // At most FREE_MS of an earlier debt are counted: a project that sends alone does not rest, and
     // must not owe more for the time in which it sent alone. At least 0 is counted: the timer that
     // removes a paid debt may be late.
     const unpaidMs = before ? Math.max(0, Math.min(FREE_MS, before.paidAt - now)) : 0;
