@@ -23,8 +23,8 @@ export class OperationError extends Error {
 type Denial = Error & { operation: 'publish' | 'subscription'; subject: string };
 
 /**
- * Finds a denial in an error or in its causes. After a denial waiting does not help: the broker
- * answers, but its user lacks the right.
+ * Finds a denial in an error or in its causes; undefined when there is none. After a denial waiting
+ * does not help: the broker answers, but its user lacks the right.
  */
 export function denialIn(error: unknown): Denial | undefined {
   if (!(error instanceof Error)) return undefined;

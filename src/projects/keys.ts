@@ -3,7 +3,10 @@ import { PROJECT_KEYS_MAX } from '../limits.ts';
 import { ConflictError, UnknownNameError } from './names.ts';
 import { expiresAt, keyId, keysOf, type Project, type ProjectKey, validUntil } from './project.ts';
 
-/** The first key that is enabled and not expired. @param now Unix ms */
+/**
+ * Returns the first key that is enabled and not expired; undefined when there is none.
+ * @param now Unix ms
+ */
 export const firstKey = (project: Project, now: number): ProjectKey | undefined =>
   keysOf(project).find((key) => now < validUntil(key));
 

@@ -137,7 +137,7 @@ export class Names {
   }
 
   /**
-   * Reads the record of a project.
+   * Reads the record of a project; undefined when the id has none.
    * @throws RegistryError when the record cannot be read
    */
   async record(id: string): Promise<StoredProject | undefined> {
@@ -172,7 +172,7 @@ export class Names {
     }
   }
 
-  /** The id that a claim on this alias names. */
+  /** Returns the id that the claim on this alias names; undefined when there is no claim. */
   async #claimant(alias: string): Promise<string | undefined> {
     const entry = await this.read(alias);
     const parsed = entry && parseEntry(alias, entry.string());

@@ -35,7 +35,8 @@ export function surroundings(args: readonly string[]): Surroundings {
 }
 
 /**
- * Finds the value of `--data-dir` in the arguments. The flag is the same as that of `sluice dev`.
+ * Finds the value of `--data-dir` in the arguments; undefined without the flag. The flag is the
+ * same as that of `sluice dev`.
  */
 function dataDirIn(args: readonly string[]): string | undefined {
   const at = args.findIndex((arg) => /^--data-dir(=|$)/.test(arg));

@@ -61,7 +61,7 @@ export interface ItemReceiver {
 export interface ItemReader {
   /**
    * Reads a chunk.
-   * @returns why the body is malformed, as soon as that is certain
+   * @returns why the body is malformed, as soon as that is certain; undefined until then
    */
   feed(chunk: Uint8Array): Malformed | undefined;
   /**

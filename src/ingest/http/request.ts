@@ -401,7 +401,10 @@ export class IngestRequest extends EndpointRequest {
     return isNeeded ? { scrub, names, clientAddress, userAgent } : undefined;
   }
 
-  /** The request's User-Agent, for envelopes with containers: only containers can ask for it. */
+  /**
+   * Returns the request's User-Agent for an envelope with containers, because only containers can
+   * ask for it; undefined for other envelopes, and for an empty or too long User-Agent.
+   */
   #agentFor(items: readonly HeldItem[]): string | undefined {
     const userAgent = this.#headers?.['user-agent'] ?? '';
     const isFit = userAgent !== '' && userAgent.length <= AGENT_CHARS_MAX;

@@ -188,7 +188,7 @@ export class Admission {
 
   /**
    * Returns a refusal that needs no body and no call: from memory, or because Redis is away. Takes
-   * no token.
+   * no token. Returns undefined when the request may be admitted.
    */
   knownRefusal(scope: RateScope): RateDecision | undefined {
     if (scope.limit === undefined) return undefined;

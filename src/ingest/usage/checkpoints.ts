@@ -112,8 +112,8 @@ export class Checkpoints {
   }
 
   /**
-   * Returns the stored count, or this worker's unwritten count when it is larger. Rejects as the
-   * store does.
+   * Returns the stored count, or this worker's unwritten count when it is larger; undefined when
+   * there is neither. Rejects as the store does.
    */
   async read(project: ProjectState, month: string): Promise<number | undefined> {
     const stored = await this.#options.store.read(project.id, month);

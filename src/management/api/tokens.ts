@@ -17,7 +17,10 @@ function parseToken(entry: string): AdminToken {
   return { label: `token-${digest(entry).toString('hex').slice(0, 8)}`, token: entry };
 }
 
-/** First token of the setting. A command with the same setting as the server sends this token. */
+/**
+ * First token of the setting; undefined when there is none. A command with the same setting as the
+ * server sends this token.
+ */
 export const firstToken = (entries: readonly string[]): string | undefined =>
   entries[0] === undefined ? undefined : parseToken(entries[0].trim()).token;
 

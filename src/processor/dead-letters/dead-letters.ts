@@ -270,7 +270,8 @@ export class BatchLetters {
   /**
    * Adds a letter, and sends the gathered letters when there are enough of them.
    * @param items the types that are counted as dead letters, one for each item
-   * @returns a promise when letters are sent now; it rejects as {@link filed} does
+   * @returns a promise when letters are sent now, which rejects as {@link filed} does; undefined
+   * when none is sent
    */
   file(
     letter: DeadLetter,

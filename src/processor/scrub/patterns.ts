@@ -254,7 +254,7 @@ const IPV6_RUN_CHARS_MAX = 256;
 
 /**
  * Finds the address in one run of digits, letters and colons. The address is the whole run, or the
- * run without its first or last group.
+ * run without its first or last group. Undefined when none of these is an address.
  */
 function addressIn(text: string, run: Range): Range | undefined {
   const [left, right] = trimmedRun(text, run);
@@ -329,8 +329,8 @@ function bareEnd(text: string, start: number, end: RegExp): number {
 }
 
 /**
- * Returns the value that begins at `from`, without its quotes. `end` matches the end of a value
- * that has no quotes.
+ * Returns the value that begins at `from`, without its quotes; undefined for a value that was
+ * removed already. `end` matches the end of a value that has no quotes.
  */
 function valueAt(text: string, from: number, end: RegExp): Range | undefined {
   const start = from + lengthAt(text, from, OPENING_QUOTE);
@@ -341,7 +341,10 @@ function valueAt(text: string, from: number, end: RegExp): Range | undefined {
   return [start, sign === '' ? bareEnd(text, start, end) : closingQuote(text, start, sign)];
 }
 
-/** Finds the value in `name=value`, in a query, a cookie or a log line. `at` is the `=`. */
+/**
+ * Finds the secret value in `name=value`, in a query, a cookie or a log line; undefined when the
+ * name names no secret. `at` is the `=`.
+ */
 function assigned(text: string, at: number, names: SecretNames): Range | undefined {
   const floor = Math.max(0, at - NAME_IN_TEXT_MAX);
   const start = leftEnd(text, at, { chars: ASCII_NAME, floor });
@@ -351,8 +354,8 @@ function assigned(text: string, at: number, names: SecretNames): Range | undefin
 }
 
 /**
- * Finds the value in `"name": value`, in JSON that was cut off or in the text of an object. `at` is
- * the colon.
+ * Finds the secret value in `"name": value`, in JSON that was cut off or in the text of an object;
+ * undefined when no name before the colon names a secret. `at` is the colon.
  */
 function quotedMember(text: string, at: number, names: SecretNames): Range | undefined {
   const floor = Math.max(0, at - NAME_IN_TEXT_MAX);
@@ -370,7 +373,10 @@ function quotedMember(text: string, at: number, names: SecretNames): Range | und
   return from === blanksEnd ? [from, text.length] : valueAt(text, from, BARE_VALUE_END);
 }
 
-/** Finds the value in `Authorization: Bearer value`, a header line. `at` is the colon. */
+/**
+ * Finds the secret value in `Authorization: Bearer value`, a header line; undefined for other text.
+ * `at` is the colon.
+ */
 function header(text: string, at: number, names: SecretNames): Range | undefined {
   const length = names.has('authorization') ? lengthAt(text, at, HEADER) : 0;
   return length > 0 ? valueAt(text, at + length, VALUE_END) : undefined;
@@ -379,7 +385,10 @@ function header(text: string, at: number, names: SecretNames): Range | undefined
 /** Longest user and password in a URL. */
 const USERINFO_CHARS_MAX = 512;
 const USERINFO = tableOf(/[^\s/?#"'<>\\]/);
-/** Finds the password in `https://user:password@host`. `at` is the colon before the slashes. */
+/**
+ * Finds the password in `https://user:password@host`; undefined for a URL without one. `at` is the
+ * colon before the slashes.
+ */
 function userinfo(text: string, at: number, names: SecretNames): Range | undefined {
   if (!text.startsWith('//', at + 1) || !names.has('password')) return undefined;
   const start = at + 3;

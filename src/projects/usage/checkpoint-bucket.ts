@@ -150,7 +150,7 @@ export class CheckpointBucket {
 
   /**
    * Removes the checkpoint of a deleted project.
-   * @returns the removed count
+   * @returns the removed count; undefined when there was no checkpoint
    */
   async remove(projectId: string, month: string): Promise<number | undefined> {
     let removed: number | undefined;
@@ -197,7 +197,7 @@ export class CheckpointBucket {
   }
 
   /**
-   * Reads the note of a loss.
+   * Reads the note of a loss; undefined when there is none.
    * @throws when the bucket does not answer
    */
   async readLoss(): Promise<NotedLoss | undefined> {

@@ -327,11 +327,11 @@ interface Rows {
   readonly bytes: number;
   /**
    * Adds a record.
-   * @returns the item that was complete before this record
+   * @returns the item that was complete before this record; undefined when none was
    * @throws OtlpError
    */
   add(message: OtlpMessage, outer: ReadOuter): WholeItem | undefined;
-  /** Returns the last item. */
+  /** Returns the last item; undefined when no record was added since the last complete one. */
   end(): WholeItem | undefined;
 }
 
