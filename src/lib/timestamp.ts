@@ -74,7 +74,7 @@ export function rfc3339OfReceipt(ms: number): string {
 
 /**
  * Splits an RFC 3339 text into whole seconds, as Unix milliseconds, and the digits after the
- * decimal point.
+ * decimal point. Returns undefined for any other text.
  */
 function rfc3339Parts(text: string): { ms: number; fraction: string } | undefined {
   const [whole, day, time, fraction = '', zone = 'Z'] = RFC_3339.exec(text) ?? [];

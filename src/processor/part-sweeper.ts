@@ -8,8 +8,9 @@ import { streamNames } from '../stream/stream-watch.ts';
 import { CHUNKS_STREAM, CONSUMER, isFrameStreamName } from '../stream/topology.ts';
 
 /**
- * The first and last sequence of a stream; in a frame stream, the first is that of the first
- * unprocessed frame. When there is none, `first` is one more than `last`.
+ * The first and last sequence of a stream. In a frame stream, `first` is the sequence of the first
+ * unprocessed frame. When the stream has no message, or no unprocessed frame, `first` is one more
+ * than `last`.
  */
 export type StreamEnds = { first: number; last: number };
 
@@ -67,8 +68,8 @@ const isPast = (framesUpTo: ReadonlyMap<string, number>, frames: ReadonlyMap<str
   [...framesUpTo].every(([name, last]) => (frames.get(name)?.first ?? Infinity) > last);
 
 /**
- * Returns the ends of a stream. A stream that never held anything reports that it begins and ends
- * at 0.
+ * Returns the ends of a stream. An empty stream begins behind its last sequence. The server's own
+ * number is not used for it: for a stream that never held anything, it is 0.
  */
 const endsOf = ({ messages, first_seq, last_seq }: StreamState): StreamEnds => ({
   first: messages === 0 ? last_seq + 1 : first_seq,

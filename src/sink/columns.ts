@@ -209,7 +209,10 @@ const isName = (json: Uint8Array, start: number, { bytes }: Member): boolean => 
   return true;
 };
 
-/** Returns the member with this name, if a column asks for it. Most names have no escapes. */
+/**
+ * Returns the member with this name; undefined when no column asks for it. Most names have no
+ * escapes.
+ */
 function memberAt(json: Buffer, node: Node, [start, end]: Place): Node | undefined {
   const length = end - start - 2;
   for (const member of node.members)

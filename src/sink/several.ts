@@ -28,8 +28,8 @@ type SinkState = 'ok' | 'failing';
 /**
  * One or several sinks as one sink. A frame is acknowledged when all sinks have it. While one sink
  * is away, the stream waits. Other sinks may have stored the records already. They recognise the
- * frames when these are tried again. So each sink keeps its own guarantee, and the weakest
- * guarantee is that of the whole.
+ * frames when these are tried again. So each sink keeps its own guarantee, and all sinks together
+ * have the weakest of their guarantees.
  */
 export class SeveralSinks implements Sink {
   readonly guarantee: SinkGuarantee;
@@ -156,8 +156,8 @@ class BatchOfSeveral implements SinkBatch {
   }
 
   /**
-   * Commits the batch of each sink. The whole is reported as held when every sink holds its batch
-   * or has stored it, and at least one sink holds it.
+   * Commits the batch of each sink. Calls `held` once every sink holds its batch or has stored it,
+   * and at least one sink holds it.
    */
   async commit({ now, held }: CommitOptions): Promise<readonly SinkCount[]> {
     const commits: Promise<unknown>[] = [];

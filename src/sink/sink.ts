@@ -141,15 +141,16 @@ export interface SinkBatch {
    */
   relieve(): Promise<void> | undefined;
   /**
-   * Called before commit(), when all entries are whole. Gives all rows to the store.
+   * Called before commit(), when all records of all entries have been added. Gives all rows to the
+   * store.
    * @returns rows that the store refuses. Each becomes a dead letter before the commit, because no
    * entry may come again after it. A sink without prepare() ends the process at such a row.
    * @throws UnavailableError
    */
   prepare?(): Promise<readonly RefusedRow[]>;
   /**
-   * Makes the batch durable. All entries must be whole by now; there may be none. Resolves when
-   * everything in the batch is durable.
+   * Makes the batch durable. All records of its entries must have been added by now; there may be
+   * none. Resolves when everything in the batch is durable.
    * @returns the records that this batch stored, without refused rows and without entries that
    * another processor stored meanwhile
    * @throws UnavailableError when it is not known whether the batch is stored; the same entries may

@@ -27,7 +27,10 @@ export type RunningServer = {
 /** Further folders to search. Debian puts nats-server into /usr/sbin, which not every PATH has. */
 const EXTRA_FOLDERS = ['/usr/local/sbin', '/usr/sbin', '/usr/local/bin', '/opt/homebrew/bin'];
 
-/** Finds the full path of a program. REDIS_SERVER_BIN and NATS_SERVER_BIN come before the PATH. */
+/**
+ * Finds the full path of a program; undefined when there is none. REDIS_SERVER_BIN and
+ * NATS_SERVER_BIN come before the PATH.
+ */
 export function findServer(
   kind: ServerKind,
   bins: { redis?: string; nats?: string },

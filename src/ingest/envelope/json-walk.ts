@@ -188,7 +188,7 @@ export class JsonWalk {
   /**
    * Ends the text. An incomplete UTF-8 character at the end needs no check: it can only be inside a
    * string, and a text whose last string is not closed is refused anyway.
-   * @returns why the text is no JSON
+   * @returns why the text is no JSON; undefined when it is JSON
    */
   end(): NoJson | undefined {
     if (this.#state === 'number' && this.#depth === 0) this.#endNumber(0);

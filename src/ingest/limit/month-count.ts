@@ -32,7 +32,7 @@ type UsageChange = { projectId: string; month: string; count: number; seen: numb
 
 /**
  * Sets a month's count unless the count is no longer the one that the caller saw.
- * @returns whether the count was set, and the count that Redis has now
+ * @returns whether the count was set, and the count that Redis has now (undefined: none)
  */
 export async function setUsage(
   redis: LimitRedis,

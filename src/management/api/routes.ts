@@ -54,7 +54,7 @@ const compiled = ROUTES.map((route) => {
   return { route, names, pattern: new RegExp(`^${route.path.replaceAll(/\{\w+\}/g, NAME)}$`) };
 });
 
-/** Finds the route of a path, and the names in the path. */
+/** Finds the route of a path, and the names in the path; undefined when no route has this path. */
 export function findRoute(path: string): { route: Route; names: Record<string, string> } | undefined {
   for (const { route, names, pattern } of compiled) {
     const found = pattern.exec(path);

@@ -81,7 +81,10 @@ function uncounted(entry: EnvelopeEntry, items: readonly WholeItem[]): Uint8Arra
   return encodeEntry({ ...shared, items: [...items] });
 }
 
-/** Dead letter of one item. The envelope's usage is counted with its other items. */
+/**
+ * Dead letter of one item. It counts no usage: the envelope's usage is counted with its other
+ * items.
+ */
 export function itemDeadLetter(place: Place, entry: EnvelopeEntry, { item, reason }: BadItem): DeadLetter {
   const facts = { ...entryFacts(place, reason), ...envelopeFacts(entry) };
   const body = uncounted(entry, [item]);

@@ -350,7 +350,7 @@ class Pass {
     return byte === QUOTE ? at + 1 : 0;
   }
 
-  /** Returns #token's text without escapes, up to `end`. */
+  /** Returns #token's text from `start` to `end`, by default all of it, without escapes. */
   #decoded(end = this.#token.end, start = this.#token.start): string {
     const text = this.#json.toString('utf8', start, end);
     return (this.#token.signs & (ESCAPED | QUOTED)) !== 0 && text.includes('\\')

@@ -62,8 +62,8 @@ const CONTAINER_BYTES_MAX = 1 * MIB;
 const CONTAINER_OWN_BYTES = 512;
 /**
  * Most bytes that splitting a container may repeat. A sink that splits a container puts the shared
- * attributes into each row, and keeps the container whole if these rows would repeat more. So a
- * container with large shared attributes gets fewer elements, but at least ELEMENTS_MIN, because
+ * attributes into each row, and stores the container in one row if these rows would repeat more. So
+ * a container with large shared attributes gets fewer elements, but at least ELEMENTS_MIN, because
  * each further container has the large attributes again.
  */
 const SPLIT_REPEATED_BYTES = 1 * MIB;
