@@ -75,8 +75,8 @@ export class PortError extends Error {
 const LISTENING = '0A';
 
 /**
- * Name of a program that listens on the port. Undefined on systems other than Linux, and when the
- * program belongs to another user.
+ * Name of a program that listens on the port. Undefined when there is none, when the program
+ * belongs to another user, and on systems other than Linux.
  */
 function listenerOf(port: number): string | undefined {
   const sockets = ['/proc/net/tcp', '/proc/net/tcp6'].flatMap((table) => listeningSockets(table, port));

@@ -36,8 +36,9 @@ export type TailWanted = {
 };
 
 /**
- * Makes the lines to show: one line for an item or a refusal, several for an OTLP request, which
- * has a line for each container. A reader without time does not call it, which spares the parsing.
+ * Function that makes the lines to show: one line for an item or a refusal, several for an OTLP
+ * request, which has a line for each container. A reader without time does not call this function,
+ * which spares the parsing.
  */
 export type Sighting = () => readonly Seen[];
 

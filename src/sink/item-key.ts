@@ -16,7 +16,7 @@ const keyOf = (text: string): Buffer =>
 
 /** Bytes of the frame's key in a row key. Three numbers of two bytes follow them. */
 const ROW_FRAME_BYTES = 10;
-/** Largest of the three numbers. */
+/** Largest value of each of the three numbers in a row's place. */
 const ROW_INDEX_MAX = 0xffff;
 
 /**

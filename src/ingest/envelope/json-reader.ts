@@ -54,7 +54,7 @@ class JsonReader implements ItemReader, JsonReceiver {
   /** The chunk that is being fed; empty between calls. */
   #chunk: Buffer = NOTHING;
   #isEmpty = true;
-  /** Depth of the objects that are items: 1 in a list. */
+  /** Depth of the objects that are items: 1 in a list, else 0. */
   #itemDepth = 0;
   #items = 0;
   /** Where the payload goes on in the chunk; undefined outside items that are stored. */

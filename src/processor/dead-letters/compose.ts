@@ -201,7 +201,10 @@ export class RefusedLetters {
   }
 }
 
-/** The item's payload as its record had it: scrubbed, where the project has privacy rules. */
+/**
+ * Returns the item's payload as its record had it: scrubbed, where the project has privacy rules. A
+ * payload that cannot be decoded is returned as it came.
+ */
 async function cleanPayload(item: WholeItem, entry: EnvelopeEntry, slices: Slices): Promise<Uint8Array> {
   if (!entry.privacy) return item.payload;
   const decoded = await new EnvelopeDecoder(entry, { slices }).decode(item);

@@ -18,8 +18,8 @@ export type InflaterOptions = {
   onFailed(kind: 'invalid' | 'overloaded', detail: string): void;
   /**
    * Called with `true` when more than INFLATER_QUEUE_BYTES_MAX compressed bytes wait
-   * (INFLATER_QUEUE_BYTES_TIGHT while the worker holds much), and with `false` once no more than
-   * that wait.
+   * (INFLATER_QUEUE_BYTES_TIGHT while the worker holds more than HELD_BYTES_TIGHT), and with
+   * `false` once no more than that wait.
    */
   onBehind(behind: boolean): void;
 };
