@@ -56,7 +56,7 @@ it('lets no pull outlive its process until a frame comes again: nats-server 2.9 
 });
 
 it('leaves frames with the broker until a batch is due, and then takes them all', async () => {
-  harness = await Harness.start();
+  harness = await Harness.start({ ackWaitMs: 60_000 });
   const openPulls = async (): Promise<number> =>
     (await harness.manager.consumers.info('SLUICE_EVENTS', 'processor')).num_waiting;
   const queue = new PullQueue({ link: harness.link, stream: 'SLUICE_EVENTS', bytesMax: 8 * MIB, log });
@@ -77,7 +77,7 @@ it('leaves frames with the broker until a batch is due, and then takes them all'
 });
 
 it('goes on fetching under load, up to a bound of frames in hand', async () => {
-  harness = await Harness.start();
+  harness = await Harness.start({ ackWaitMs: 60_000 });
   const queue = new PullQueue({ link: harness.link, stream: 'SLUICE_EVENTS', bytesMax: 16 * MIB, log });
   for (let n = 1; n <= 10; n++) await harness.publishBytes(Buffer.alloc(450_000));
   queue.start();
