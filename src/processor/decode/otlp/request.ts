@@ -14,7 +14,7 @@
  * The same request is always cut in the same way, so its rows have the same keys each time.
  */
 import { type ItemType, isOtlp, type OtlpType } from '../../../lib/item-types.ts';
-import { otlpFormOf } from '../../../lib/otlp.ts';
+import { otlpFormOf, otlpHeader } from '../../../lib/otlp.ts';
 import type { Slices, Steps } from '../../../lib/slices.ts';
 import { RECORDING_BYTES_MAX } from '../../../limits.ts';
 import type { WholeItem } from '../decode.ts';
@@ -407,7 +407,10 @@ class ContainerRows implements Rows {
   }
 }
 
-/** Gathers metrics in one item, which is the request as OTLP/JSON. */
+/**
+ * Gathers metrics in one item, which is the request as OTLP/JSON. Its header says so: a dead letter
+ * of the item is read by its header when it is replayed.
+ */
 class MetricRows implements Rows {
   readonly #item: WholeItem;
   readonly #pieces: Buffer[] = [];
@@ -442,7 +445,8 @@ class MetricRows implements Rows {
     const start = Buffer.from('{"resourceMetrics":[');
     const end = Buffer.from(`${scopeEnd(this.#outer)}${resourceEnd(this.#outer)}]}`);
     const payload = Buffer.concat([start, ...this.#pieces, end]);
-    return { ...this.#item, length: payload.length, payload, fromOtlp: true };
+    const header = Buffer.from(otlpHeader('otlp_metrics', 'json'));
+    return { ...this.#item, header, length: payload.length, payload, fromOtlp: true };
   }
 }
 

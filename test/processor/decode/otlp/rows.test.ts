@@ -1,10 +1,23 @@
 /** What an OTLP request becomes: the elements of containers, in both encodings the same. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { Slices } from '../../../../src/lib/slices.ts';
 import { decodeMessage } from '../../../../src/processor/decode/otlp/messages.ts';
+import { partsOf } from '../../../../src/processor/decode/otlp/request.ts';
 import { fromProtobuf, messageBytes, type OtlpJson, toProtobuf } from '../../../support/otlp-reference.ts';
 import { rounds } from '../../../support/rounds.ts';
-import { attributesOf, ENCODINGS, encoded, logs, logsOf, parts, SPAN, traces, tracesOf } from './requests.ts';
+import {
+  attributesOf,
+  ENCODINGS,
+  encoded,
+  logs,
+  logsOf,
+  otlpItem,
+  parts,
+  SPAN,
+  traces,
+  tracesOf,
+} from './requests.ts';
 
 const RUNS = rounds(20_000, 100);
 
@@ -398,6 +411,15 @@ describe('metrics', () => {
     const [found, ...rest] = await parts('otlp_metrics', toProtobuf('otlp_metrics', request), 'protobuf');
     expect([found?.type, found?.index, rest]).toEqual(['otlp_metrics', 0, []]);
     expect(JSON.parse(found?.text ?? '')).toEqual(request);
+  });
+
+  it('can be read again in the form in which they are stored, so a letter of them can be replayed', async () => {
+    const item = otlpItem('otlp_metrics', toProtobuf('otlp_metrics', request), 'protobuf');
+    const again: unknown[] = [];
+    for await (const { item: stored } of partsOf(item, new Slices()))
+      for await (const { item: replayed, fault } of partsOf(stored, new Slices()))
+        again.push(fault ?? JSON.parse(Buffer.from(replayed.payload).toString()));
+    expect(again).toEqual([request]);
   });
 
   it('stay as they came when they came as JSON', async () => {
