@@ -7,11 +7,13 @@
  * past them. A request that arrives during the wait may be in one of the two counts and not in the
  * other.
  *
- * The counter may be raised at any time, and its checkpoint with it: no accepted envelope is
- * forgotten. The counter is lowered only when all of these conditions hold:
+ * The counter may be raised to the tally at any time, and its checkpoint with it, because the tally
+ * holds only envelopes that were accepted. The counter is lowered only when all of these conditions
+ * hold:
  *
- * - No frame still waits in a stream, and the counter did not change between two looks.
- * - No frame or entry of this month is an unreadable dead letter: it may be this project's.
+ * - The frames that the command waited for were processed in time.
+ * - The counter is the same before the wait and after the tally was read.
+ * - No unreadable frame or entry was filed as a dead letter this month: it may be this project's.
  * - No project of this id was deleted this month.
  * - The project did not move between cells this month: the tally lacks what the other cell stored.
  */

@@ -391,7 +391,7 @@ export class IngestRequest extends EndpointRequest {
 
   /**
    * Returns the changes that the processor shall make to the payloads, by the project's settings at
-   * this moment; undefined: none.
+   * this moment; undefined when it shall make none.
    */
   #privacyOf({ scrub, names, fillIp }: ProjectPrivacy, items: readonly HeldItem[]): Privacy | undefined {
     const clientAddress = fillIp ? this.#clientAddress : undefined;
@@ -402,8 +402,10 @@ export class IngestRequest extends EndpointRequest {
   }
 
   /**
-   * Returns the request's User-Agent for an envelope with containers, because only containers can
-   * ask for it; undefined for other envelopes, and for an empty or too long User-Agent.
+   * Returns the request's User-Agent for an envelope with containers. Only a container can have the
+   * setting `infer_user_agent`, by which its SDK asks that the User-Agent be filled in.
+   * @returns undefined when the envelope has no container, and when the User-Agent is missing,
+   * empty or longer than AGENT_CHARS_MAX
    */
   #agentFor(items: readonly HeldItem[]): string | undefined {
     const userAgent = this.#headers?.['user-agent'] ?? '';

@@ -65,9 +65,9 @@ export type CountDecision =
  */
 export type Wanted = { token: boolean; count: boolean };
 /**
- * The result of an admission, also of a refused one. `rate` is undefined when no token was wanted
- * or no limit applies. `count` is undefined when no position was wanted or the request has no
- * token.
+ * The result of an admission, also of a refused one. `rate` is undefined when the request wanted no
+ * token, or when no limit applies. `count` is undefined when the request did not want to be counted
+ * in the month, or got no token and therefore is not counted.
  */
 export type AdmissionResult = { rate: RateDecision | undefined; count: CountDecision | undefined };
 

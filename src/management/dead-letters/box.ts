@@ -44,9 +44,10 @@ export type FiledDeadLetter = DeadLetterFacts & {
 };
 
 /**
- * Subject filters for manifests. The first matches manifests of earlier builds, whose subjects do
- * not name the project. The second matches present manifests, and also parts of earlier builds,
- * which `list` skips.
+ * Subject filters for manifests. The first matches `<id>`, the manifests of earlier builds, whose
+ * subjects do not name the project. The second matches `<project>.<id>`, the manifests of this
+ * build. It also matches `<id>.<k>`, the parts of dead letters that earlier builds filed. `list`
+ * skips these parts, because they have no header with a kind.
  */
 const MANIFESTS = [`${DEAD_LETTERS_SUBJECT}.*`, `${DEAD_LETTERS_SUBJECT}.*.*`] as const;
 

@@ -103,12 +103,15 @@ const AT = 0x40;
 const PERCENT = 0x25;
 const LOCAL = tableOf(/[\w.%+~!$*^\u0080-\uffff-]/);
 const DOMAIN = tableOf(/[a-z0-9.\u0080-\uffff-]/i);
-/** Matches the last label of a domain. Hyphens behind the label belong to the text. */
+/**
+ * Matches the last label of a domain: a possible top-level domain. Hyphens of the text may follow
+ * the label; they are replaced together with the address.
+ */
 const TOP_LEVEL = /^(?:[a-z\u0080-\uffff]{2,}-*|xn--[a-z0-9-]+)$/i;
 
 /**
- * Returns the length of the longest domain at the beginning of the text. Its last label must be a
- * name.
+ * Returns the length of the longest domain at the beginning of the text; 0 if there is none. The
+ * last label of the domain must be a possible top-level domain: letters or `xn--…`, not a number.
  */
 function domainLength(text: string): number {
   for (let end = text.length; end > 0; ) {
