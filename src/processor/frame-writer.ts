@@ -92,8 +92,8 @@ const PARTS_LOOK_MS = 100;
  */
 const ITEM_LETTERS_MAX = 10;
 /**
- * Estimated times: LETTER_MS for one dead letter, including the wait for the broker, and REFUSED_MS
- * for one row that the sink refuses.
+ * Work that is added to a project's debt (heavy-projects.ts), as estimated: LETTER_MS for each dead
+ * letter, including the wait for the broker, and REFUSED_MS for each row that the sink refuses.
  */
 const LETTER_MS = 0.5;
 const REFUSED_MS = 2;
@@ -211,7 +211,8 @@ export class FrameWriter {
     const batch = await this.#begin([delivery.frameId]);
     try {
       if (batch.entriesKnown(delivery.frameId) < (countOfEntries(delivery.data) ?? Infinity)) return false;
-      // The process that wrote the frame may have died before the frame was durable.
+      // A processor that died may have written these entries and not yet made them durable. This
+      // commit adds nothing, and makes everything before it durable.
       await batch.commit({ now: true, held: () => undefined });
       await this.#acknowledge([delivery]);
       return true;

@@ -21,12 +21,13 @@ export type HeavyProjectsOptions = { link: NatsLink; clock: Clock; log: Log };
 type Sent = { owes: number; storedAt: Map<string, number> };
 
 /**
- * Names the projects whose work makes the processor late. This is the processor's side of
- * stream/work.ts.
+ * Tells the workers which projects' work makes the processor late; the workers then refuse requests
+ * of these projects. This is the processor's side of stream/work.ts.
  *
- * A project's debt is reckoned with the times at which the broker stored its frames. So the debt
- * shows how fast the project sends, however late its frames are processed. A project may need half
- * of the processor's time: each millisecond of work adds two milliseconds of debt.
+ * A project's debt, in ms, grows with its work and shrinks with the time that passes. Each
+ * millisecond of work adds two milliseconds, so a project may need half of the processor's time.
+ * The time is counted between the moments at which the broker stored the project's frames, so the
+ * debt shows how fast the project sends, however late its frames are processed.
  *
  * Streams are late by different times, and a redelivered frame is older than the frames before it.
  * So time is counted in each stream by itself. When a project sends in several streams, the time

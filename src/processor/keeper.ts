@@ -44,7 +44,8 @@ export class Keeper {
   /** How often each stream and consumer was created again. */
   readonly #made: Map<string, number>;
   /**
-   * Since when one server has led more than half of the streams, plus a random delay, monotonic ms.
+   * When one server began to lead more than half of the streams, monotonic ms; undefined when none
+   * does. A random time is added, so that one processor acts before the others.
    */
   #lopsidedSince: number | undefined;
   readonly #stopping = new AbortController();

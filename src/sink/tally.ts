@@ -13,8 +13,8 @@ export type TallyOfMonth = {
   /** Envelopes that were accepted, counted, and have reached the sink. */
   count: number;
   /**
-   * The highest position among these envelopes; 0 when there are none. Redis's counter must show at
-   * least this number.
+   * The highest position among these envelopes; 0 when there are none. Redis's counter of the month
+   * gave the positions, so a counter below this number has lost counts.
    */
   position: number;
 };

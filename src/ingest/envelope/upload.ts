@@ -82,8 +82,8 @@ export type UploadOptions = {
   /** Whether a body without an encoding may be base64 of a stream in zlib's wrapping. */
   mayBeBase64?: boolean | undefined;
   /**
-   * Bound of the body as sent, and of the inflated body, in bytes. Where the settings have a lower
-   * bound, the settings' bound holds.
+   * Most bytes of the body as sent, and of the inflated body, at this endpoint. When the settings
+   * allow fewer bytes, the settings decide.
    */
   bytesMax?: number | undefined;
   budget: UploadBudget;

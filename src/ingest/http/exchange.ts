@@ -144,7 +144,10 @@ export class Exchange {
   place: number | undefined;
   /** Body bytes received, as transmitted. */
   bytesRead = 0;
-  /** Pieces received: uWebSockets.js hands on each chunk of a chunked body by itself. */
+  /**
+   * Number of pieces received. uWebSockets.js hands on each chunk of a chunked body by itself, and
+   * each piece costs CPU, so a body of too many tiny pieces is refused (`#piecesMax`).
+   */
   #pieces = 0;
   /**
    * `bytesRead` at each sweep after the grace, the newest last. The minimum rate is checked with

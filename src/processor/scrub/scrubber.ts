@@ -215,7 +215,10 @@ class Pass {
    * @returns where the pass goes on
    */
   #late: Steps<number> | undefined;
-  /** How many brackets are open, including those around a nested text. */
+  /**
+   * How many brackets are open. If this text is JSON in a string of another JSON text, the brackets
+   * that are open around that string count, too (`#outerDepth`).
+   */
   #depth: number;
   readonly #outerDepth: number;
   /** Bits for the context of the object that comes next. */
