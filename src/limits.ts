@@ -534,8 +534,8 @@ export const PREFETCH_BYTES_MAX = 16 * MIB;
 export const PREFETCH_TOTAL_BYTES_MAX = 128 * MIB;
 export const PREFETCH_FRAMES_MAX = 2 * SINK_BATCH_FRAMES_MAX;
 /**
- * How long one pull stays open at the broker. Where the consumer's ack wait is shorter than
- * ACK_WAIT_MS, the pull stays open for half of that ack wait.
+ * How long the broker keeps a pull open that waits for frames. Where the consumer's ack wait is
+ * shorter than ACK_WAIT_MS, such a pull stays open for half of that ack wait.
  */
 export const PULL_EXPIRES_MS = 5_000;
 /**

@@ -106,10 +106,11 @@ export class PullQueue {
   /** Timer of the next {@link #check}, while a pull is open or the consumer is missing. */
   #timer: NodeJS.Timeout | undefined;
   #pulls = 0;
-  /** How long the broker keeps a pull open that waits. */
+  /** How long the broker keeps a pull open that waits or follows. */
   #expiresMs = PULL_EXPIRES_MS;
   /** Whether the next message is larger than the free room. */
   #isOversized = false;
+  /** Form of the pull that is open, or of the next pull while none is. */
   #form: 'gathers' | 'waits' | 'follows' = 'gathers';
   /** Bytes of the frames that were gathered since the last rest. */
   #gathered = 0;
@@ -222,12 +223,13 @@ export class PullQueue {
   /** Ends a pull whose time was up. `pending`: as in its state. */
   #endUnfilledPull({ pending }: { pending: number | undefined }): void {
     if (this.#form === 'waits') return void this.#check({ isUnfilled: true });
-    const isEnough = this.#gathered >= REST_BYTES_MAX;
     if (pending === undefined && this.#gathered === 0) this.#form = 'waits';
     else if (this.#form === 'follows' || (pending !== undefined && pending > 0)) this.#form = 'gathers';
-    else if (isEnough) this.#form = 'follows';
-    else return this.#rest();
-    if (this.#form === 'follows') this.#gathered = 0;
+    else if (this.#gathered < REST_BYTES_MAX) return this.#rest();
+    else {
+      this.#form = 'follows';
+      this.#gathered = 0;
+    }
     this.#endFilledPull();
   }
 

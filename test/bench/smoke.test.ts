@@ -116,6 +116,19 @@ describe('npm run bench', () => {
     MS_MAX,
   );
 
+  it.runIf(isLong)(
+    'measures an event at a rate, at saturation and the processes at rest',
+    () => {
+      const { status, stdout, stderr } = bench('rates', '200', '--smoke');
+      expect(errorsIn(stderr)).toEqual([]);
+      expect(status, stdout + stderr).toBe(0);
+      expect(stdout).toMatch(
+        /^at rest +\d.*\n200\/s +\d.*\n[1-9]\d*\/s, full +\d.*\nMiB at rest, fresh: [1-9]/m,
+      );
+    },
+    MS_MAX,
+  );
+
   it('makes the same report again from the raw lines', () => {
     const before = readFileSync(join(folder, 'report.html'), 'utf8');
     expect(bench('report', folder).status).toBe(0);
