@@ -77,3 +77,7 @@ export function childrenOf(pid: number): number[] {
     return [];
   }
 }
+
+/** Living children, their children, and so on. */
+export const descendantsOf = (pid: number): number[] =>
+  childrenOf(pid).flatMap((child) => [child, ...descendantsOf(child)]);

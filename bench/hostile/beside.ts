@@ -40,10 +40,12 @@ type Window = { p50: number; p99: number; late: number; failed: number; cpu: num
 const schedule = (pid: number, policy: '--idle' | '--other'): boolean =>
   spawnSync('chrt', [policy, '--all-tasks', '--pid', '0', `${pid}`], { stdio: 'ignore' }).status === 0;
 
+/** From now on a process and its later children run only when nobody else wants a core. @returns false where that cannot be done */
+export const stepsBack = (pid: number): boolean => schedule(pid, '--idle');
+
 /** The attacker is this process. @returns a line that says what runs before what */
 export function takePlaces(): string {
-  const stepsBack = schedule(process.pid, '--idle');
-  return `attacker   ${stepsBack ? 'runs when nobody else wants a core' : 'competes for the cores'}; honest traffic: ${RATE} requests a second over ${CONNECTIONS} connections`;
+  return `attacker   ${stepsBack(process.pid) ? 'runs when nobody else wants a core' : 'competes for the cores'}; honest traffic: ${RATE} requests a second over ${CONNECTIONS} connections`;
 }
 
 /** Honest clients run before everybody else. A child inherits what its parent is; only root may raise it, anybody else is late. */

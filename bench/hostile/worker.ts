@@ -1,13 +1,11 @@
 /** One running ingest worker as hostile traffic sees it from outside and the kernel from beneath. Linux only. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { childrenOf, descriptorsOf } from '../processes.ts';
+import { descendantsOf, descriptorsOf } from '../processes.ts';
 import { type Samples, scrape, total } from '../scrape.ts';
 import type { Target } from '../workload.ts';
 
 const PROGRAM = 'ingest/worker.js';
-const descendantsOf = (pid: number): number[] =>
-  childrenOf(pid).flatMap((child) => [child, ...descendantsOf(child)]);
 
 export class HostileWorker {
   readonly pid: number;

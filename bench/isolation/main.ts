@@ -1,10 +1,13 @@
 /**
- * One project attacks, another one works: `npm run bench -- isolation [--seconds N] [--only PART] [--sink postgres|URL] [--out FILE]`. A row
+ * One project attacks, another one works: `npm run bench -- isolation [--seconds N] [--only PART] [--sink postgres|URL] [--processor beside|apart] [--out FILE]`. A row
  * for each attack: the other project's p99 while it is quiet and while the attack goes on (medians of windows that take turns), its answers,
  * how many of its accepted items are stored and how long after their answers, the most memory of the processor, and by how much streams and
  * sink grew.
  * Fails when any of its requests failed, when an item is missing, when its p99 doubled, when an item was stored more than two seconds later
  * than the latest quiet one, or when the processor took a gibibyte.
+ *
+ * With `--processor apart` the processor, and PostgreSQL if this bench started it, run only when nobody else wants a core: one machine comes no
+ * nearer to a processor on a machine of its own. The time until an item is stored is then an upper bound.
  */
 import { appendFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
@@ -17,8 +20,10 @@ import { describeEnvironment } from '../environment.ts';
 import { startFresh } from '../fresh.ts';
 import { Harness, OWN_DIST, type Part, type Usage } from '../harness.ts';
 import { Tally } from '../hostile/asking.ts';
-import { runsFirst, takePlaces } from '../hostile/beside.ts';
+import { runsFirst, stepsBack, takePlaces } from '../hostile/beside.ts';
 import { HostileWorker, pathOf } from '../hostile/worker.ts';
+import { UsageError } from '../load/command/values.ts';
+import { descendantsOf } from '../processes.ts';
 import { median } from '../statistics.ts';
 import type { Target } from '../workload.ts';
 import { type Isolated, isolated } from './attacks.ts';
@@ -240,6 +245,15 @@ function tableLineOf({ name, quiet, attacked, storedMs, processorBytes, grownByt
   return `| ${cells.join(' | ')} |`;
 }
 
+/** @returns a line that says which of them share the cores with ingest */
+function processorPlace(place: string, pids: readonly number[]): string {
+  if (place === 'beside') return 'the processor competes for the cores';
+  const isApart = pids.every((pid) => stepsBack(pid));
+  return isApart
+    ? 'the processor runs when nobody else wants a core; "stored after" is an upper bound'
+    : 'the processor competes for the cores: chrt could not set it apart';
+}
+
 /** @returns exit status: 1 when the other project suffered */
 export async function isolationCommand(args: string[]): Promise<number> {
   const { values } = parseArgs({
@@ -248,9 +262,12 @@ export async function isolationCommand(args: string[]): Promise<number> {
       seconds: { type: 'string', default: '20' },
       only: { type: 'string', default: '' },
       sink: { type: 'string' },
+      processor: { type: 'string', default: 'beside' },
       out: { type: 'string' },
     },
   });
+  if (!['beside', 'apart'].includes(values.processor))
+    throw new UsageError(`--processor is beside or apart, not ${values.processor}`);
   const bins = ensureServers(hostEnvironment(), (line) => process.stderr.write(`${line}\n`));
   const { cpu, cores, commit } = describeEnvironment(bins);
   const say = (line: string): void => {
@@ -281,6 +298,8 @@ export async function isolationCommand(args: string[]): Promise<number> {
     const scene = { harness, worker, sink, attacker, other };
     say(`isolation (${cpu}, ${cores} cores, ${commit}, everything on this machine)`);
     takePlaces();
+    const server = postgres ? [postgres.pid, ...descendantsOf(postgres.pid)] : [];
+    say(processorPlace(values.processor, [...harness.pids().processor, ...server]));
     say(
       `other: ${EVENTS_PER_SECOND} events and ${UPLOADS_PER_SECOND} uploads of 1 MiB a second, every other one a recording; the attacker runs when nobody else wants a core`,
     );

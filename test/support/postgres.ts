@@ -104,6 +104,11 @@ export class TestPostgres {
     return `postgres://${USER}@127.0.0.1:${this.port}/postgres`;
   }
 
+  /** Of the keeper, under which all processes of the server are. 0 while it is stopped. */
+  get pid(): number {
+    return this.#keeper?.pid ?? 0;
+  }
+
   /** After stop() or kill(): the same server again. */
   async restart(): Promise<void> {
     const { port } = this;
