@@ -74,9 +74,17 @@ export async function migrate(server: Server): Promise<void> {
 }
 
 /**
- * Sets the retention: the rows of a day are removed this many days after the day's end. ClickHouse
- * counts from the day's first moment, so its time to live has one day more. Whole parts are removed
- * at once.
+ * Returns the time to live of rows that stay this many days after the end of their UTC day. It is
+ * counted from the day's first moment, so it has one day more. ClickHouse takes a day without a
+ * time zone as a day of its server's zone, so the last moment has the zone UTC. `toDate32` and
+ * `least` keep a late date from wrapping into the past, which would remove the row at once.
+ */
+const timeToLive = (days: number): string =>
+  `TTL toDateTime(least(toDate32(day) + toIntervalDay(${days + 1}), toDate32('2106-01-01')), 'UTC')`;
+
+/**
+ * Sets the retention: the rows of a day are removed this many days after the day's end. Whole parts
+ * are removed at once.
  * @throws UnavailableError
  */
 export async function setRetention(server: Server, days: number): Promise<void> {
@@ -84,7 +92,7 @@ export async function setRetention(server: Server, days: number): Promise<void> 
   const tables = await server.query<{ name: string; engine: string }>(
     `SELECT name, engine_full AS engine FROM system.tables WHERE database = '${server.database}' AND name IN (${names})`,
   );
-  const ttl = `TTL day + toIntervalDay(${days + 1})`;
+  const ttl = timeToLive(days);
   for (const { name, engine } of tables)
     if (!engine.includes(`${ttl} `)) await server.command(`ALTER TABLE $db.${name} MODIFY ${ttl}`);
 }

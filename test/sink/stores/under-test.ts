@@ -54,7 +54,7 @@ export class ClickHouseUnderTest implements SinkUnderTest {
   }
 
   static async start(on?: string): Promise<ClickHouseUnderTest> {
-    return new ClickHouseUnderTest(await TestClickHouse.start(on));
+    return new ClickHouseUnderTest(await TestClickHouse.start(on === undefined ? {} : { on }));
   }
 
   get setting(): string {

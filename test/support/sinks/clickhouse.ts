@@ -11,20 +11,24 @@ const PASSWORD = 'secret';
 
 export type Fault = 'read-only' | 'full' | 'quoting' | 'garbled' | 'cut' | 'slow';
 
+/** `on`: a disk for its data. `timeZone`: in place of the machine's. */
+type Options = { on?: string; timeZone?: string };
+
 export class TestClickHouse {
   readonly #dir = temporaryFolder('clickhouse');
   readonly #data: string;
+  readonly #timeZone: string | undefined;
   readonly port: number;
   #child: ChildProcess | undefined;
 
-  private constructor(port: number, on?: string) {
+  private constructor(port: number, { on, timeZone }: Options) {
     this.port = port;
     this.#data = join(on ?? this.#dir, 'data');
+    this.#timeZone = timeZone;
   }
 
-  /** @param on a disk for its data */
-  static async start(on?: string): Promise<TestClickHouse> {
-    const server = new TestClickHouse(await lastingPort(), on);
+  static async start(options: Options = {}): Promise<TestClickHouse> {
+    const server = new TestClickHouse(await lastingPort(), options);
     await server.restart();
     return server;
   }
@@ -40,6 +44,7 @@ export class TestClickHouse {
     this.#child = fork(SERVER, args, {
       stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
       serialization: 'json',
+      ...(this.#timeZone && { env: { ...process.env, TZ: this.#timeZone } }),
     });
     await Promise.race([
       once(this.#child, 'message'),

@@ -2,7 +2,7 @@
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { afterAll, afterEach, beforeAll, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { ClickHouseSink } from '../../../../src/sink/clickhouse/clickhouse.ts';
 import { resendKey } from '../../../../src/sink/item-key.ts';
 import type { StreamSink } from '../../../../src/sink/sink.ts';
@@ -22,8 +22,8 @@ afterEach(async () => {
 });
 afterAll(() => server.close());
 
-async function open(retentionDays?: number): Promise<StreamSink> {
-  const sink = await ClickHouseSink.connect(server.url(), { log, retentionDays });
+async function open(retentionDays?: number, url = server.url()): Promise<StreamSink> {
+  const sink = await ClickHouseSink.connect(url, { log, retentionDays });
   sinks.push(sink);
   return sink.open();
 }
@@ -128,4 +128,36 @@ WHERE active AND rows > 0 AND database = 'sluice' AND table = 'events'`;
   expect(await reader.finish()).toEqual(
     Array.from({ length: DAYS }, (_, day) => ({ event_id: `${day}`, payload: '{}' })),
   );
+});
+
+describe.each(['Pacific/Kiritimati', 'Etc/GMT+12'])('a server in the zone %s', (timeZone) => {
+  let abroad: TestClickHouse;
+  beforeAll(async () => {
+    abroad = await TestClickHouse.start({ timeZone });
+  });
+  afterAll(() => abroad.close());
+
+  /** Dates of receipt, the last two by broken clocks. */
+  const DAYS = ['2026-11-27', '2106-02-06', '2149-06-06'];
+  /** When ClickHouse may remove the rows of each date. */
+  async function ends(retentionDays: number): Promise<unknown> {
+    await open(retentionDays, abroad.url());
+    await abroad.run('SYSTEM STOP MERGES');
+    for (const day of DAYS)
+      await abroad.run(`INSERT INTO sluice.events (project_id, day, row_key, received_at, item_header, payload)
+VALUES ('42', '${day}', '${retentionDays}', now64(3), '{}', '{}')`);
+    const parts = await abroad.query<{ at: number }>(
+      `SELECT toUnixTimestamp(delete_ttl_info_max) AS at FROM system.parts
+WHERE active AND database = 'sluice' AND table = 'events' ORDER BY partition`,
+    );
+    await abroad.run('DROP DATABASE sluice');
+    return parts.map(({ at }) => new Date(at * 1000).toISOString());
+  }
+
+  it('takes days for days in UTC, and removes no row because its end lies too far ahead', async () => {
+    expect(await abroad.query('SELECT timezone() AS zone')).toEqual([{ zone: timeZone }]);
+    const last = '2106-01-01T00:00:00.000Z';
+    expect(await ends(30)).toEqual(['2026-12-28T00:00:00.000Z', last, last]);
+    for (const far of [50_000, 99_999]) expect(await ends(far)).toEqual([last, last, last]);
+  });
 });

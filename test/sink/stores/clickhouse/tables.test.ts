@@ -108,11 +108,11 @@ VALUES ('42', '2026-01-02', '${hexId(1)}', '2026-01-02 03:04:05', '{}', '${paylo
     await connect();
     expect(await engine()).not.toContain('TTL');
     await connect(server.url(), 30);
-    expect(await engine()).toContain('TTL day + toIntervalDay(31)');
+    expect(await engine()).toContain('TTL toDateTime(least(toDate32(day) + toIntervalDay(31), ');
     await connect(server.url(), 90);
-    expect(await engine()).toContain('TTL day + toIntervalDay(91)');
+    expect(await engine()).toContain('TTL toDateTime(least(toDate32(day) + toIntervalDay(91), ');
     await connect();
-    expect(await engine()).toContain('TTL day + toIntervalDay(91)');
+    expect(await engine()).toContain('toIntervalDay(91)');
   });
 });
 
