@@ -11,7 +11,7 @@ export const OTLP_PATHS: Readonly<Record<OtlpKind, string>> = {
   'otlp-logs': '/integration/otlp/v1/logs/',
 };
 
-/** The event id that the server makes of a request (docs/protocol.md 3.9). @param projectId its own id, no alias */
+/** The event id that the server makes of a request (docs/protocol.md 3.10). @param projectId its own id, no alias */
 export const otlpEventId = (kind: OtlpKind, projectId: string, body: Uint8Array): string =>
   createHash('sha256')
     .update(`${projectId}\n${kind.replace('-', '_')}\n`)

@@ -64,7 +64,7 @@ function requestOf(
   return Buffer.from(JSON.stringify({ [resources]: [{ [scopes]: [{ [records]: [record] }] }] }));
 }
 
-/** The event id of a request (docs/protocol.md 3.9). */
+/** The event id of a request (docs/protocol.md 3.10). */
 const idOf = (body: Buffer, signal: Signal = 'traces', of = project): string =>
   createHash('sha256').update(`${of.id}\notlp_${signal}\n`).update(body).digest('hex').slice(0, 32);
 
