@@ -1,6 +1,6 @@
 /**
  * What SDKs do when they are refused, `npm run test:refusals`: each sends messages at a steady pace against a real sluice that answers 429
- * by the rate, 413, 503 with `Retry-After`, or is restarted. Prints the rows of the table in docs/clients.md. It fails where an SDK never
+ * by the rate, 413, 503 with `Retry-After`, or is restarted. Prints a row for each; docs/clients.md sums them up. It fails where an SDK never
  * comes back; all else is the SDK's own matter, and is only told.
  */
 import { setTimeout as pause } from 'node:timers/promises';
