@@ -79,7 +79,7 @@ export type UploadOptions = {
   /** Raw Content-Encoding, '' when absent. */
   encoding: string;
   newReader: NewItemReader;
-  /** Whether a body without an encoding may be base64 of a stream in zlib's wrapping. */
+  /** Whether a body without an encoding may be base64 of JSON or of a stream in zlib's wrapping. */
   mayBeBase64?: boolean | undefined;
   /**
    * Most bytes of the body as sent, and of the inflated body, at this endpoint. When the settings
@@ -116,6 +116,7 @@ export const DISTRUST = new Slot(
 
 type State = 'arriving' | 'whole' | 'settled' | 'disposed';
 
+const OPEN_OBJECT = 0x7b;
 /** Bits for the parts that want the socket to be paused. When several do, their bits are added. */
 const PAUSED_BY = { spool: 1, inflater: 2, pacer: 4 } as const;
 
@@ -182,7 +183,8 @@ export class Upload {
     const encoding = this.#knownEncoding();
     if (encoding === undefined) return;
     const { base64 } = this.#coding;
-    if (encoding !== 'none') this.#feedCompressed(encoding, base64?.decode(chunk) ?? chunk, isWhole);
+    if (base64) this.#feedDecoded(base64.decode(chunk));
+    else if (encoding !== 'none') this.#feedCompressed(encoding, chunk, isWhole);
     else if (this.#collector.spooling) this.#parse(chunk);
     else this.#parse(isWhole ? Buffer.from(chunk) : ownCopy(chunk));
   }
@@ -196,7 +198,7 @@ export class Upload {
     const encoding = this.#knownEncoding();
     if (encoding === undefined) return;
     const { base64 } = this.#coding;
-    if (base64 && encoding !== 'none') this.#feedCompressed(encoding, base64.end(), false);
+    if (base64) this.#feedDecoded(base64.end());
     if (this.#inflater) this.#inflater.end();
     else if (this.#kept && encoding !== 'none') this.#inflateKept(encoding, this.#kept.bytes);
     else this.#finish();
@@ -267,8 +269,19 @@ export class Upload {
     this.#coding = { encoding: 'deflate', base64: new Base64Decoder() };
   }
 
+  /**
+   * Takes bytes that were base64. The first of them tells JSON from a stream in zlib's wrapping.
+   */
+  #feedDecoded(bytes: Buffer): void {
+    if (bytes.length === 0) return; // a chunk of base64 may hold no whole group
+    const isFirst = this.#kept === undefined && this.#inflater === undefined;
+    if (isFirst && bytes[0] === OPEN_OBJECT) this.#coding.encoding = 'none';
+    const { encoding } = this.#coding;
+    if (encoding === 'none') this.#parse(ownCopy(bytes));
+    else if (encoding !== undefined) this.#feedCompressed(encoding, bytes, false);
+  }
+
   #feedCompressed(encoding: Compression, chunk: Uint8Array, isWhole: boolean): void {
-    if (chunk.length === 0) return; // a chunk of base64 may hold no whole group
     if (this.#inflater) return this.#inflater.feed(chunk);
     if (this.#transmitted <= this.#options.budget.inflaterQueueBytesMax) return this.#keep(chunk, isWhole);
     const inflater = this.#startInflater(encoding);

@@ -24,7 +24,7 @@ export type ItemEndpoint = Endpoint & {
    * bound, the settings' bound holds.
    */
   readonly bytesMax?: number;
-  /** Whether a body without an encoding may be base64 of a stream in zlib's wrapping. */
+  /** Whether a body without an encoding may be base64 of JSON or of a stream in zlib's wrapping. */
   readonly mayBeBase64?: boolean;
 };
 

@@ -181,10 +181,11 @@ describe.each(ENCODINGS)('Content-Encoding %s, %s', (encoding, _title, compress)
   });
 });
 
-describe('base64 of a zlib stream, without a Content-Encoding', () => {
+describe('base64, without a Content-Encoding', () => {
   const event = bytesOf(`{"event_id":"${bodies.EVENT_ID}","message":"größe"}`);
   const large = bytesOf(JSON.stringify({ message: LARGE.toString('latin1') }));
-  const base64 = (body: Uint8Array): Buffer => bytesOf(deflateSync(body).toString('base64'));
+  const plain = (body: Buffer): Buffer => bytesOf(body.toString('base64'));
+  const base64 = (body: Buffer): Buffer => plain(deflateSync(body));
   const uploaded = async (chunks: readonly Buffer[], budget = budgetOf(), mayBeBase64 = true) => {
     const of = { newReader: newEventReader, mayBeBase64 };
     const result = await bodies.uploadOf(chunks, '', budget, of);
@@ -192,12 +193,15 @@ describe('base64 of a zlib stream, without a Content-Encoding', () => {
   };
 
   test.each([
-    ['small', event],
-    ['large', large],
-  ])('gives what the plain body gives, whole and cut: a %s event', async (_title, body) => {
+    ['a zlib stream', 'small', event, base64],
+    ['a zlib stream', 'large', large, base64],
+    ['JSON', 'small', event, plain],
+    ['JSON', 'large', large, plain],
+    ['JSON', 'tiny', bytesOf('{}'), plain],
+  ])('of %s gives what the plain body gives, whole and cut: a %s event', async (_of, _size, body, encode) => {
     const expected = await uploaded([body]);
     expect(expected).toHaveProperty('items');
-    const text = base64(body);
+    const text = encode(body);
     for (const chunks of [
       [text],
       cutEvery(text, 1_000),

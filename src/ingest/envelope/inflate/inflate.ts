@@ -51,9 +51,12 @@ const ENCODINGS: ReadonlyMap<string, Encoding> = new Map([
 export const parseEncoding = (header: string): Encoding | undefined =>
   ENCODINGS.get(header.trim().toLowerCase());
 
-/** The first character of a stream in zlib's wrapping, in base64. No JSON object begins with it. */
+/**
+ * The first character, in base64, of a JSON object and of a stream in zlib's wrapping. No JSON
+ * object begins with it.
+ */
 const BASE64_BEGIN = 'e'.charCodeAt(0);
-/** Whether a body that names no encoding begins as base64 of a stream in zlib's wrapping. */
+/** Whether a body that names no encoding begins as base64. */
 export const isBase64Begin = (body: Uint8Array): boolean => body[0] === BASE64_BEGIN;
 
 /**
