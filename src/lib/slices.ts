@@ -41,6 +41,17 @@ export class Slices {
     }
   }
 
+  /** Does the steps, and measures how many milliseconds they take, the pauses between them left out. */
+  *timed<T>(steps: Steps<T>): Steps<{ result: T; ms: number }> {
+    for (let ms = 0; ; ) {
+      const began = this.#now();
+      const { done, value } = steps.next();
+      ms += this.#now() - began;
+      if (done) return { result: value, ms };
+      yield;
+    }
+  }
+
   /**
    * Divides a loop over small works into slices.
    * @returns a function to call between two works; when the slice is over, it returns a promise

@@ -513,7 +513,7 @@ export class FrameWriter {
   ): Promise<void> | undefined {
     const { deadLetters } = this.#options;
     const bytes = decoded.ok ? decoded.record.json.length : item.payload.length;
-    this.#noteWork(place, work, workOn(bytes, work.entry.privacy));
+    this.#noteWork(place, work, workOn(bytes, work.entry.privacy, decoded.scrubMs));
     if (decoded.ok) {
       batch.add(decoded.record);
       return batch.relieve();

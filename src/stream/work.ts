@@ -9,9 +9,9 @@
  *
  * - At a worker: a project that owes more than the worker's part of WORK_FREE_MS gets 503, so that
  *   no burst is queued that takes longer. A project that is alone has no bound.
- * - At a processor: an item adds twice its work to the debt, estimated from its inflated size. The
- *   work is not timed: the project is not to blame for other projects' slices or for a machine that
- *   stands still. While the frames in hand are older than WORK_BEHIND_MS, the processor names each
+ * - At a processor: an item adds twice its work to the debt, estimated from its inflated size.
+ *   Scrubbing adds the time that it took if that is more; then at most SCRUBBED_TIMES_MAX times the
+ *   estimate, because the project is not to blame for a machine that stands still. While the frames in hand are older than WORK_BEHIND_MS, the processor names each
  *   project that owed more than WORK_HEAVY_MS when its frame was stored. All workers refuse a named
  *   project for WORK_REST_MS, and from then on its work costs twice as much. The price falls while
  *   no processor names the project.
@@ -48,11 +48,13 @@ export const HEAVY_SUBJECT = 'sluice.heavy';
 
 /**
  * Cost of an item, and costs of a byte, in milliseconds of a slow core's time. The cost of
- * scrubbing is that of a text in which everything is changed.
+ * scrubbing is that of a text with an e-mail address in every string.
  */
 const ITEM_MS = 0.01;
 const PLAIN_MS_PER_BYTE = 10 / (1024 * 1024);
 const SCRUBBED_MS_PER_BYTE = 120 / (1024 * 1024);
+/** How many times SCRUBBED_MS_PER_BYTE the costliest texts take: addresses in JSON in strings. */
+const SCRUBBED_TIMES_MAX = 2.5;
 /**
  * How many times its size a recording inflates to: the usual factor, and the greatest that deflate
  * allows. Ingest cannot know the true factor, because the recording is compressed. The ratio beyond
@@ -72,9 +74,13 @@ const isScrubbed = (privacy: Privacy | undefined): boolean =>
 /**
  * Estimates the work on an item's JSON, in ms. Without `privacy` nothing is scrubbed, and the item
  * is only stored.
+ * @param scrubMs how long scrubbing took, once that is known
  */
-export const workOn = (bytes: number, privacy?: Privacy): number =>
-  ITEM_MS + bytes * (isScrubbed(privacy) ? SCRUBBED_MS_PER_BYTE : PLAIN_MS_PER_BYTE);
+export function workOn(bytes: number, privacy?: Privacy, scrubMs = 0): number {
+  if (!isScrubbed(privacy)) return ITEM_MS + bytes * PLAIN_MS_PER_BYTE;
+  const ms = bytes * SCRUBBED_MS_PER_BYTE;
+  return ITEM_MS + Math.max(ms, Math.min(scrubMs, ms * SCRUBBED_TIMES_MAX));
+}
 
 type QueuedItem = { type: ItemType; length: number };
 type QueuedWork = { items: readonly QueuedItem[]; privacy?: Privacy | undefined };

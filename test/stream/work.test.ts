@@ -103,6 +103,16 @@ it("a project at its plan's limit, with large recordings among its events, is ne
   expect(refused).toBe(0);
 });
 
+it('scrubbing is the work that its size tells, or what it took, up to a bound', () => {
+  const bySize = workOn(MIB, privacy);
+  expect([workOn(MIB, privacy, bySize / 2), workOn(MIB, privacy, 2 * bySize)]).toEqual([
+    bySize,
+    expect.closeTo(2 * bySize, 1),
+  ]);
+  expect(workOn(MIB, privacy, 100 * bySize)).toBeLessThan(3 * bySize);
+  expect(workOn(MIB, undefined, bySize)).toBe(workOn(MIB));
+});
+
 describe('a project that a processor names', () => {
   let shares: WorkShares;
   beforeEach(() => {

@@ -12,7 +12,7 @@ import { RECORDING_BYTES_MAX, SCRUBBED_BYTES_MAX, SLICED_BYTES_MIN } from '../..
 import { filledContainer, isSplit } from '../../sink/containers.ts';
 import { resendKey } from '../../sink/item-key.ts';
 import type { EnvelopeFields, ItemFields, SinkRecord } from '../../sink/sink.ts';
-import type { EntryItem, EnvelopeEntry, HeartbeatEntry } from '../../stream/frame.ts';
+import type { EntryItem, EnvelopeEntry, HeartbeatEntry, Privacy } from '../../stream/frame.ts';
 import { removesAnything, scrubbedInSteps } from '../scrub/scrubber.ts';
 import type { InflationBudgets } from './inflation-budgets.ts';
 import { decodeRecording, type Packing } from './recording.ts';
@@ -22,7 +22,10 @@ import { decodeRecording, type Packing } from './recording.ts';
  * may send again.
  */
 export type WholeItem = EntryItem & { payload: Uint8Array; fromOtlp?: true };
-export type Decoded = { ok: true; record: SinkRecord } | { ok: false; reason: string };
+/** `scrubMs`: how long scrubbing the item took, in ms; absent when nothing was scrubbed. */
+export type Decoded = ({ ok: true; record: SinkRecord } | { ok: false; reason: string }) & {
+  scrubMs?: number;
+};
 /** The beginning that all records of one envelope share, as text and as values. */
 type Shared = Readonly<{ ids: string; origin: string; envelope: EnvelopeFields }>;
 
@@ -97,9 +100,8 @@ export class EnvelopeDecoder {
     if (!payload.ok && !isExtraType(item.type)) return { ok: false, reason: `payload is ${payload.reason}` };
     if (!payload.ok && removes)
       return { ok: false, reason: `payload is ${payload.reason}: it cannot be scrubbed` };
-    const bytes = removes ? yield* scrubbedInSteps(item.payload, privacy) : item.payload;
-    if (!bytes) return { ok: false, reason: GROWN };
-    return { ok: true, record: this.#base64Record(item, header, bytes) };
+    if (!removes) return { ok: true, record: this.#base64Record(item, header, item.payload) };
+    return yield* this.#scrubbed(item.payload, privacy, (bytes) => this.#base64Record(item, header, bytes));
   }
 
   #filled({ type, index }: WholeItem, json: Uint8Array): Uint8Array {
@@ -126,8 +128,13 @@ export class EnvelopeDecoder {
 
   *#scrubbedRecord(item: WholeItem, header: string, json: Uint8Array): Steps<Decoded> {
     const { privacy } = this.#entry;
-    const clean = privacy ? yield* scrubbedInSteps(json, privacy) : json;
-    return clean ? { ok: true, record: this.#record(item, header, clean) } : { ok: false, reason: GROWN };
+    if (!privacy) return { ok: true, record: this.#record(item, header, json) };
+    return yield* this.#scrubbed(json, privacy, (clean) => this.#record(item, header, clean));
+  }
+
+  *#scrubbed(json: Uint8Array, privacy: Privacy, record: (clean: Uint8Array) => SinkRecord): Steps<Decoded> {
+    const { result, ms: scrubMs } = yield* this.#slices.timed(scrubbedInSteps(json, privacy));
+    return result ? { ok: true, record: record(result), scrubMs } : { ok: false, reason: GROWN, scrubMs };
   }
 
   /** Makes a record whose payload is stored unparsed, in base64. */

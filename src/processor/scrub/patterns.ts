@@ -233,11 +233,11 @@ const WORD_CHAR = /\w/;
 const HEX_DIGITS = tableOf(/[\da-f]/i);
 
 /**
- * Whether the text is an IPv6 address. `a::b` is a name in several languages, so an address needs a
- * digit or more than two groups.
+ * Matches what an address has beside its colons: a digit, or more than two groups. `a::b` is a name
+ * in several languages.
  */
-const isAddress = (text: string): boolean =>
-  (/\d/.test(text) || text.split(':').filter((group) => group !== '').length > 2) && isIPv6(text);
+const ADDRESS_PARTS = /\d|[^:]:+[^:]+:+[^:]/;
+const isAddress = (text: string): boolean => ADDRESS_PARTS.test(text) && isIPv6(text);
 
 /** Narrows a range by the characters that belong to a word or a sentence around it. */
 function trimmedRun(text: string, [start, end]: Range): Range {
@@ -250,7 +250,8 @@ function trimmedRun(text: string, [start, end]: Range): Range {
   return [left, right];
 }
 
-/** Length of the longest address with a port. */
+/** Lengths of the shortest address, `::1`, and of the longest one with a port. */
+const IPV6_CHARS_MIN = 3;
 const IPV6_CHARS_MAX = 52;
 /** Characters that are read on each side of a colon, at most. A longer run is no address. */
 const IPV6_RUN_CHARS_MAX = 256;
@@ -260,8 +261,9 @@ const IPV6_RUN_CHARS_MAX = 256;
  * run without its first or last group. Undefined when none of these is an address.
  */
 function addressIn(text: string, run: Range): Range | undefined {
+  if (run[1] - run[0] < IPV6_CHARS_MIN) return undefined;
   const [left, right] = trimmedRun(text, run);
-  if (right - left > IPV6_CHARS_MAX) return undefined;
+  if (right - left > IPV6_CHARS_MAX || !ADDRESS_PARTS.test(text.slice(left, right))) return undefined;
   const ranges: Range[] = [
     [left, right],
     [left, text.lastIndexOf(':', right - 1)],
