@@ -10,7 +10,7 @@ import { STORES, type Store, type StoreName } from './stores.ts';
 
 /** Megabytes; large enough for what a run of some minutes leaves there. */
 const DISK_MB = { nats: 256, sink: 512, redis: 128, spool: 24 } as const;
-type DiskName = keyof typeof DISK_MB;
+export type DiskName = keyof typeof DISK_MB;
 export type ClockName = 'redis' | 'ingest' | 'processor';
 /** Which way's weather is spoiled. `nats` is the way of the ingest workers; on a cluster the processors go there too. */
 export type Way = 'redis' | 'nats' | 'processor to nats' | 'sink';
@@ -19,8 +19,8 @@ export type BackingOptions = {
   cluster?: boolean;
   /** Of the sink, in place of a folder of ndjson files. */
   store?: StoreName;
-  /** The broker's store, the ndjson sink, Redis's files and the spool stand on small disks of their own. */
-  smallDisks?: boolean;
+  /** Names what is on a small disk of its own: the broker's store, the sink, Redis's files, the spool. */
+  smallDisks?: readonly DiskName[];
   /** Clocks of Redis, of the first primary with its workers, and of the processors, that can be stepped. */
   clocks?: boolean;
 };
@@ -54,9 +54,7 @@ export class Backing {
   }
 
   async #start({ cluster, store, smallDisks, clocks }: BackingOptions): Promise<void> {
-    if (smallDisks)
-      for (const name of Object.keys(DISK_MB) as DiskName[])
-        this.#disks.set(name, new SmallDisk(DISK_MB[name]));
+    for (const name of smallDisks ?? []) this.#disks.set(name, new SmallDisk(DISK_MB[name]));
     if (clocks)
       for (const name of ['redis', 'ingest', 'processor'] as const) this.#clocks.set(name, new StepClock());
     this.redis = await this.#startRedis({ port: await lastingPort(), dir: this.#folder('redis') });
@@ -70,7 +68,7 @@ export class Backing {
       this.#proxies.set('processor to nats', [await TcpProxy.start(this.nats.port)]);
     }
     if (!store) return;
-    this.store = await STORES[store]();
+    this.store = await STORES[store](this.#disks.get('sink')?.dir);
     this.#proxies.set('sink', [await TcpProxy.start(this.store.server.port)]);
   }
 
@@ -115,8 +113,8 @@ export class Backing {
 
   // ---- What can be spoiled ----
 
-  has(what: Way | DiskName): boolean {
-    return this.#proxies.has(what as Way) || this.#disks.has(what as DiskName);
+  hasDisk(name: DiskName): boolean {
+    return this.#disks.has(name);
   }
 
   get hasClocks(): boolean {

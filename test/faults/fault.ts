@@ -19,7 +19,7 @@ export type Scene = {
 };
 
 /** What only some stands have. */
-type Need = 'single broker' | 'cluster' | 'store' | 'disks' | 'clocks';
+type Need = 'single broker' | 'cluster' | 'store' | 'lock' | 'sink disk' | 'disks' | 'clocks';
 
 export type Fault = {
   name: string;
@@ -39,7 +39,9 @@ const HAS: Readonly<Record<Need, (stand: Stand) => boolean>> = {
   'single broker': ({ backing }) => backing.nats !== undefined,
   cluster: ({ backing }) => backing.cluster !== undefined,
   store: ({ backing }) => backing.store !== undefined,
-  disks: ({ backing }) => backing.has('spool'),
+  lock: ({ backing }) => backing.store?.lock !== undefined,
+  'sink disk': ({ backing }) => backing.hasDisk('sink'),
+  disks: ({ backing }) => backing.hasDisk('spool'),
   clocks: ({ backing }) => backing.hasClocks,
 };
 

@@ -13,7 +13,7 @@ import {
   STREAM_DELETED,
   STREAM_FULL,
 } from './broker-faults.ts';
-import { cutConnections, type Fault, weather } from './fault.ts';
+import { cutConnections, type Fault, nothing, weather } from './fault.ts';
 import { PROCESS_FAULTS } from './process-faults.ts';
 import {
   REDIS_CLOCK_BACK,
@@ -29,10 +29,13 @@ const MINUTE_MS = 60_000;
 const diskFull = (name: string, disk: 'sink' | 'spool', holdMs: number): Fault => ({
   name,
   holdMs,
-  needs: 'disks',
+  needs: disk === 'sink' ? 'sink disk' : 'disks',
   strike: async ({ stand: { backing } }) => {
     backing.disk(disk).fill();
-    return async () => backing.disk(disk).free();
+    return async () => {
+      backing.disk(disk).free();
+      if (disk === 'sink') await backing.store?.revive();
+    };
   },
 });
 
@@ -47,6 +50,13 @@ const sinkAway = (name: string, how: 'stop' | 'kill', holdMs: number): Fault => 
   },
 });
 
+const SINK_LOCKED: Fault = {
+  name: 'sink: its tables locked for 8 s',
+  holdMs: 8_000,
+  needs: 'lock',
+  strike: async ({ stand: { backing } }) => (await backing.store?.lock?.()) ?? nothing,
+};
+
 export const SINK_RESET = cutConnections('sink: reset five times', 'sink');
 
 const SINK_FAULTS: readonly Fault[] = [
@@ -55,6 +65,7 @@ const SINK_FAULTS: readonly Fault[] = [
   SINK_RESET,
   sinkAway('sink: kill -9 of its server, started 2 s later', 'kill', 2_000),
   sinkAway('sink: its server stopped for a minute', 'stop', MINUTE_MS),
+  SINK_LOCKED,
   diskFull("sink's disk full for 6 s", 'sink', 6_000),
   diskFull("sink's disk full for a minute", 'sink', MINUTE_MS),
 ];

@@ -3,6 +3,7 @@ import { parseArgs } from 'node:util';
 import { buildRef, WORKING_TREE } from '../../bench/compare.ts';
 import { integer, pick, type Random, seededRandom } from '../../bench/random.ts';
 import { STORE_IS_INSTALLED } from '../support/sinks/tools.ts';
+import { mayMount } from '../support/small-disk.ts';
 import { canStepClocks } from '../support/step-clock.ts';
 import { ATTACKS, type Attack } from './attacks.ts';
 import { type Fault, fits } from './fault.ts';
@@ -29,14 +30,16 @@ const USAGE = `usage: npm run test:faults -- [--seed N] [--minutes M] [--clients
 
 type StandName = 'ndjson' | 'postgres' | 'cluster' | 'cell' | 'disks' | 'clickhouse' | 's3';
 const clocks = canStepClocks();
+/** The store's data is on a small disk where this user may mount one. */
+const stores = { processors: 2, clocks, ...(mayMount() && { smallDisks: ['sink'] as const }) };
 const STANDS: Readonly<Record<StandName, StandOptions>> = {
   ndjson: { clocks },
-  postgres: { store: 'postgres', processors: 2, clocks },
+  postgres: { store: 'postgres', ...stores },
   cluster: { cluster: true },
   cell: { cluster: true, store: 'postgres', processors: 2 },
-  disks: { smallDisks: true, maxBytes: 16 * 1024 * 1024 },
-  clickhouse: { store: 'clickhouse', processors: 2, clocks },
-  s3: { store: 's3', processors: 2, clocks },
+  disks: { smallDisks: ['nats', 'sink', 'redis', 'spool'], maxBytes: 16 * 1024 * 1024 },
+  clickhouse: { store: 'clickhouse', ...stores },
+  s3: { store: 's3', ...stores },
 };
 /** Of one mix. */
 const FAULTS_OF_MIX = [3, 6] as const;

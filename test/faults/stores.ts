@@ -15,44 +15,65 @@ export type Store = {
   stored(): Promise<Map<string, Stored>>;
   /** As its operator does it, where that differs from a kill for its clients. */
   stop(): Promise<void>;
+  /** Starts the server if it has ended, as a supervisor does. */
+  revive(): Promise<void>;
+  /** Keeps others from the rows of items. @returns how to end it. Undefined where the store has no such lock */
+  lock?(): Promise<() => Promise<void>>;
   keepsTally: boolean;
 };
 
-async function startPostgres(): Promise<Store> {
-  const server = await TestPostgres.start();
+/** On a small disk the log of PostgreSQL leaves room for rows. */
+const FEW_SEGMENTS = { max_wal_size: '64MB', min_wal_size: '32MB' };
+
+async function startPostgres(on?: string): Promise<Store> {
+  const server = await TestPostgres.start(on === undefined ? {} : { on, settings: FEW_SEGMENTS });
   return {
     server,
     setting: (port) => server.url.replace(`:${server.port}/`, `:${port}/`),
     stored: () => readPostgres(server.url),
     stop: () => server.stop(),
+    // It ends when it cannot write its log.
+    async revive() {
+      if (await server.query('SELECT 1').then(Boolean, () => false)) return;
+      await server.stop();
+      await server.restart();
+    },
+    async lock() {
+      const client = await server.client();
+      await client.query('BEGIN; LOCK TABLE sluice.items');
+      return () => client.end();
+    },
     keepsTally: true,
   };
 }
 
-async function startClickHouse(): Promise<Store> {
-  const server = await TestClickHouse.start();
+async function startClickHouse(on?: string): Promise<Store> {
+  const server = await TestClickHouse.start(on === undefined ? {} : { on });
   return {
     server,
     setting: (port) => server.url({ port }),
     stored: () => readClickHouse(server.url()),
     stop: () => server.kill(),
+    revive: async () => undefined,
     keepsTally: true,
   };
 }
 
-async function startS3(): Promise<Store> {
-  const server = await TestS3.start();
+async function startS3(on?: string): Promise<Store> {
+  const server = await TestS3.start(on);
   const known: SinkFiles = new Map();
   return {
     server,
     setting: (port) => server.url({ port }),
     stored: () => readS3(server, known),
     stop: () => server.kill(),
+    revive: async () => undefined,
     keepsTally: false,
   };
 }
 
-export const STORES: Readonly<Record<StoreName, () => Promise<Store>>> = {
+/** `on`: a disk for the store's data. */
+export const STORES: Readonly<Record<StoreName, (on?: string) => Promise<Store>>> = {
   postgres: startPostgres,
   clickhouse: startClickHouse,
   s3: startS3,
