@@ -104,8 +104,8 @@ export type UploadOptions = {
 
 /**
  * Number of bodies without a claimed size that are inflated by zlib's threads, not in the event
- * loop, after their project became distrusted. In the event loop, 40 bytes of brotli may take 30
- * ms, whatever the bound of the output.
+ * loop, after their project became distrusted. In the event loop, a body that inflates to more than
+ * SYNC_INFLATED_BYTES_MAX takes 3 ms before it is given up.
  */
 const DISTRUSTED_BODIES = 100;
 /** Number of such bodies that are still to come from each distrusted project. */
@@ -326,8 +326,8 @@ export class Upload {
       const isFalse = claimed !== undefined && claimed <= SYNC_INFLATED_BYTES_MAX;
       this.#inflateInTurn(encoding, expectedBytes(body, isFalse ? undefined : claimed));
     } else {
-      // A corrupt body may cost much, so its project becomes distrusted: 14 bytes of brotli fill a
-      // window of 16 MiB before they turn out to be corrupt.
+      // A corrupt body may cost as much as one that inflates to SYNC_INFLATED_BYTES_MAX, so its
+      // project becomes distrusted.
       if (claimed === undefined) distrust.bodies = DISTRUSTED_BODIES;
       this.fail('invalid', 'the compressed body is corrupt');
     }

@@ -1,5 +1,6 @@
-import { brotliCompressSync, deflateSync, gzipSync } from 'node:zlib';
-import { expect, test } from 'vitest';
+import { randomBytes } from 'node:crypto';
+import { brotliCompressSync, brotliDecompressSync, constants, deflateSync, gzipSync } from 'node:zlib';
+import { describe, expect, test } from 'vitest';
 import { inflateSync } from '../../../src/ingest/envelope/inflate/inflate.ts';
 import { SYNC_INFLATED_BYTES_MAX } from '../../../src/limits.ts';
 import { failureOf, testBudget } from './bodies.ts';
@@ -63,3 +64,32 @@ test.each([4_095, 4_096, 16_382, 16_383, 16_384, 16_385, 100_000])(
     expect(inflateSync('gzip', gzipSync(bytes))).toEqual({ ok: true, bytes });
   },
 );
+
+describe('brotli with a large window', () => {
+  const windowed = (body: Uint8Array, bits: number): Buffer =>
+    brotliCompressSync(body, {
+      params: { [constants.BROTLI_PARAM_QUALITY]: 5, [constants.BROTLI_PARAM_LGWIN]: bits },
+    });
+
+  test('is given up before it has filled the window', () => {
+    // These bytes turn out to be corrupt once they have filled their window of 16 MiB.
+    const body = Buffer.from('9fffffef002400e2b14072efdf05', 'hex');
+    expect(() => brotliDecompressSync(body, { maxOutputLength: SYNC_INFLATED_BYTES_MAX })).toThrow(
+      'Decompression failed',
+    );
+    expect(inflateSync('br', body)).toEqual(leftToTheStream);
+  });
+
+  test('comes out whole up to the bound', () => {
+    // The second half copies from the first, over nearly the whole distance that a window has.
+    const half = randomBytes(SYNC_INFLATED_BYTES_MAX / 2 - 8);
+    const whole = Buffer.concat([half, half]);
+    for (const bits of [18, 20, 21, 22, 23, 24]) {
+      const inflated = inflateSync('br', windowed(whole, bits));
+      expect(inflated.ok && inflated.bytes.equals(whole)).toBe(true);
+      expect(inflateSync('br', windowed(Buffer.concat([whole, Buffer.of(0)]), bits))).toEqual(
+        leftToTheStream,
+      );
+    }
+  });
+});
