@@ -39,16 +39,21 @@ afterAll(async () => {
 
 const HEAD = `# What the load tester says of a server with a fault
 
-Before each slash stands the value that follows from the plan and from the notes of a test server, which knows
-when each request came and when it was answered. After the slash stands the value that \`sluice load\` printed.
-Counts are exact. Other values are at most 2 % off; a time below a second may be 20 ms off, and a count that ends
-at the border of a second may have the requests of 20 ms more or less. Of the lines a second each row shows the
-second that is furthest off.
+This page shows whether \`sluice load\` tells the truth about a server that has a fault. Each column is a test server
+with one fault, each row a value that \`sluice load\` prints.
 
-The plan is 200 requests a second for 2 s, then 100 a second for 2 s, after a warm-up of 0.5 s, with 300
-connections. Every server also waits 1.0 to 1.4 s before it answers. Which request meets a fault is drawn from
-a seed. \`LOAD_TABLE=docs/load-faults.md npx vitest run --config test/vitest.config.ts --project load
-test/bench/load-faults.test.ts\` makes this page.
+In each cell, the value before the slash follows from the notes of the test server, which knows when each request
+came and when it was answered. The value after the slash is what \`sluice load\` printed. Times are in ms.
+
+- *Bound* says how far apart the two may be. A time below a second may be 20 ms off, and a count that ends at the
+  border of a second may have the requests of 20 ms more or less.
+- *A second* shows, of the lines that \`sluice load\` prints each second, the one that is furthest off.
+- *The load* is 200 requests a second for 2 s, then 100 a second for 2 s, after a warm-up of 0.5 s, with 300
+  connections. Every server also waits 1.0 to 1.4 s before it answers. Which request meets a fault is drawn from a
+  seed.
+
+This command makes the page:
+\`LOAD_TABLE=docs/load-faults.md npx vitest run --config test/vitest.config.ts --project load test/bench/load-faults.test.ts\`
 `;
 
 async function serve(faults: Faults): Promise<FaultyServer> {
