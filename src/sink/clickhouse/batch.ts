@@ -96,10 +96,9 @@ export class ClickHouseBatch implements SinkBatch {
     { buffer, origins }: TableRows,
     leftOut: ReadonlySet<number>,
   ): Promise<void> {
-    const projectOf = (row: number): string => origins[row]?.projectId ?? '';
-    const refused = await insertRows(this.#server, { table, buffer, leftOut, projectOf });
+    const refused = await insertRows(this.#server, { table, buffer, origins, leftOut });
     const reasons = new Map(refused.map(({ row, reason }) => [row, reason]));
-    for (const [row, { type, projectId: _, ...origin }] of origins.entries()) {
+    for (const [row, { type, projectId: _p, rowKey: _k, receivedAt: _r, ...origin }] of origins.entries()) {
       const reason = reasons.get(row);
       if (reason !== undefined) this.#refused.push({ ...origin, reason });
       // Each record is counted once, with the first of its rows.

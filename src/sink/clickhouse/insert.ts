@@ -1,5 +1,6 @@
 import { UnavailableError } from '../unavailable.ts';
-import type { RowBuffer } from './row-buffer.ts';
+import type { Origin, TableRows } from './rows.ts';
+import { hex, storedRows } from './seen.ts';
 import { RefusedError, type Server } from './server.ts';
 import { type TableName, WRITTEN } from './tables.ts';
 
@@ -7,12 +8,7 @@ import { type TableName, WRITTEN } from './tables.ts';
 type Refused = { row: number; reason: string };
 /** Numbers of rows, in order. */
 type Rows = readonly number[];
-type Insert = {
-  table: TableName;
-  buffer: RowBuffer;
-  leftOut: ReadonlySet<number>;
-  projectOf: (row: number) => string;
-};
+type Insert = TableRows & { table: TableName; leftOut: ReadonlySet<number> };
 
 /**
  * Number of parts into which rows are split when their insert is refused, and number of inserts
@@ -21,20 +17,15 @@ type Insert = {
 const PARTS = 4;
 /** A part of at most this many rows is split into single rows. */
 const FEW = 8;
-/**
- * Rows after a refused row are inserted in two halves if there are more than this. So a further
- * refusal makes fewer bytes be sent again.
- */
-const CHAIN = 64;
 
 /**
  * Stores all rows except those in `leftOut`. When the store refuses some rows, the rows of each
  * project are inserted separately, so that no project waits for another's rows.
  *
- * When the store refuses rows of a project and names a refused row, that row is left out. The rows
- * before it are inserted together, and the rows after it separately. When the store names no row,
- * the rows are inserted in ever smaller parts until each refused row is alone. Rows that are
- * inserted again in this way have the same row keys, so none is stored twice for good.
+ * When rows of a project violate constraints, the store leaves them out by itself. When the store
+ * refuses rows for another reason, the rows are inserted in ever smaller parts until each refused
+ * row is alone. Rows that are inserted again in this way have the same row keys, so none is stored
+ * twice for good.
  * @returns the rows that the store refuses
  * @throws UnavailableError, also when the table is not as the sink made it, because such a table
  * refuses good rows
@@ -45,33 +36,57 @@ export async function insertRows(server: Server, insert: Insert): Promise<Refuse
   if (rows.length === 0 || !(await refusalOf(server, insert, rows))) return [];
   await checkTable(server, insert.table);
   const refused: Refused[] = [];
-  for (let parts = byProject(rows, insert.projectOf); parts.length > 0; ) {
+  for (let parts = byProject(rows, insert.origins); parts.length > 0; ) {
     const smaller: Rows[] = [];
-    /** Rows that came before a refused row. They are inserted together in the next round. */
-    const before: number[] = [];
     const untried = each(parts);
     const tryNext = async (): Promise<void> => {
       for (const part of untried) {
         const refusal = await refusalOf(server, insert, part);
         if (!refusal) continue;
-        const at = part.length === 1 ? 0 : (refusal.row ?? part.length);
-        const row = part[at];
-        if (row === undefined) {
-          smaller.push(...partsOf(part));
+        const [row, another] = part;
+        if (row !== undefined && another === undefined) {
+          refused.push({ row, reason: refusal.message });
           continue;
         }
-        refused.push({ row, reason: refusal.message });
-        before.push(...part.slice(0, at));
-        smaller.push(...halvesOf(part.slice(at + 1)));
+        const violating = await violatingRows(server, insert, { rows: part, refusal });
+        if (violating) refused.push(...violating);
+        else smaller.push(...partsOf(part));
       }
     };
     await Promise.all(Array.from({ length: PARTS }, tryNext));
-    parts = [...byProject(inOrder(before), insert.projectOf), ...smaller];
+    parts = smaller;
   }
   return refused.sort((one, other) => one.row - other.row);
 }
 
-const inOrder = (rows: Rows): Rows => [...rows].sort((one, other) => one - other);
+/**
+ * Stores the rows that violate no constraint, in one insert. This takes a few statements, however
+ * many rows violate one.
+ * @param refusal why the store refuses some of the rows
+ * @returns the other rows; undefined, and some rows may be stored, if the store does not say which
+ * rule they violate, or cannot apply this rule to rows that are not in the table
+ * @throws UnavailableError
+ */
+async function violatingRows(
+  server: Server,
+  insert: Insert,
+  { rows, refusal }: { rows: Rows; refusal: RefusedError },
+): Promise<Refused[] | undefined> {
+  const rules = new Map<string, string>();
+  for (let next: RefusedError | undefined = refusal; next; ) {
+    if (next.rule === undefined || rules.has(next.rule)) return undefined;
+    rules.set(next.rule, next.message);
+    next = await refusalOf(server, insert, rows, [...rules.keys()]);
+  }
+  const places = rows.flatMap((row) => placeOf(insert.origins[row]) ?? []);
+  if (places.length < rows.length) return undefined;
+  const stored = await storedRows(server, insert.table, places);
+  const reason = [...new Set(rules.values())].join(', ');
+  return rows.filter((_, at) => !stored.has(places[at]?.rowKey ?? '')).map((row) => ({ row, reason }));
+}
+
+const placeOf = (origin: Origin | undefined): { rowKey: string; receivedAt: number } | undefined =>
+  origin && { rowKey: hex(origin.rowKey), receivedAt: origin.receivedAt };
 
 /** Yields the parts to several loops. When one loop throws, the parts end for all of them. */
 function* each(parts: readonly Rows[]): Generator<Rows> {
@@ -79,16 +94,17 @@ function* each(parts: readonly Rows[]): Generator<Rows> {
 }
 
 /**
- * Inserts these rows.
+ * Inserts these rows; with `rules`, only those that satisfy them.
  * @returns why the store refuses some of them; undefined when the rows are stored
  */
 async function refusalOf(
   server: Server,
   { table, buffer }: Insert,
   rows: Rows,
+  rules?: readonly string[],
 ): Promise<RefusedError | undefined> {
   try {
-    await server.insert(table, bytesOf(buffer, rows));
+    await server.insert(table, bytesOf(buffer, rows), rules);
     return undefined;
   } catch (error) {
     if (error instanceof RefusedError) return error;
@@ -96,11 +112,12 @@ async function refusalOf(
   }
 }
 
-function byProject(rows: Rows, projectOf: Insert['projectOf']): Rows[] {
+function byProject(rows: Rows, origins: readonly Origin[]): Rows[] {
   const projects = new Map<string, number[]>();
   for (const row of rows) {
-    const own = projects.get(projectOf(row)) ?? [];
-    projects.set(projectOf(row), own);
+    const projectId = origins[row]?.projectId ?? '';
+    const own = projects.get(projectId) ?? [];
+    projects.set(projectId, own);
     own.push(row);
   }
   return [...projects.values()];
@@ -113,13 +130,7 @@ function partsOf(rows: Rows): Rows[] {
   );
 }
 
-function halvesOf(rows: Rows): Rows[] {
-  if (rows.length <= CHAIN) return rows.length === 0 ? [] : [rows];
-  const middle = Math.ceil(rows.length / 2);
-  return [rows.slice(0, middle), rows.slice(middle)];
-}
-
-function bytesOf(buffer: RowBuffer, rows: Rows): Uint8Array[] {
+function bytesOf(buffer: TableRows['buffer'], rows: Rows): Uint8Array[] {
   const pieces: Uint8Array[] = [];
   for (let at = 0; at < rows.length; ) {
     const from = rows[at] as number;

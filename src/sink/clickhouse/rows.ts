@@ -35,8 +35,10 @@ const isTyped = (table: TableName): table is TypedTable => Object.hasOwn(COLUMNS
 
 export const dayOf = (ms: number): number => Math.min(Math.max(Math.floor(ms / DAY_MS), 0), DAY_MAX);
 
+/** What a row can be found by in its table. */
+export type RowPlace = { rowKey: Buffer; receivedAt: number };
 /** The origin of a row of a buffer. The `projectId` of a heartbeat's row is empty. */
-export type Origin = Omit<RefusedRow, 'reason'> & { type: RecordType; projectId: string };
+export type Origin = Omit<RefusedRow, 'reason'> & RowPlace & { type: RecordType; projectId: string };
 /** The rows of one table, and the origin of each row. */
 export type TableRows = { readonly buffer: RowBuffer; readonly origins: Origin[] };
 
@@ -87,18 +89,20 @@ export class PendingRows {
   add(record: SinkRecord): number {
     const { buffer, origins } = this.#table(tableOf(record.type));
     const before = buffer.bytes;
-    const projectId = 'token' in record.fields ? '' : record.fields.envelope.projectId;
-    const origin = { frameId: this.#frameId, entry: this.#entry, type: record.type, projectId };
+    const origin = { frameId: this.#frameId, entry: this.#entry, type: record.type };
     if ('token' in record.fields) {
-      this.#addHeartbeat(buffer, record.fields, record);
-      origins.push(origin);
+      const { receivedAt } = record.fields;
+      const rowKey = this.#addHeartbeat(buffer, record.fields, record);
+      origins.push({ ...origin, projectId: '', rowKey, receivedAt });
     } else {
+      const { projectId, receivedAt } = record.fields.envelope;
       const sent = toSend(record);
       const payloads = sent.split?.elements ?? [record.json];
       payloads.forEach((payload, place) => {
         const element = sent.split ? place : undefined;
-        this.#addItem(buffer, sent, { payload, element });
-        origins.push({ ...origin, item: indexOf(record), ...(element !== undefined && { element }) });
+        const rowKey = this.#addItem(buffer, sent, { payload, element });
+        const item = { item: indexOf(record), ...(element !== undefined && { element }) };
+        origins.push({ ...origin, ...item, projectId, rowKey, receivedAt });
       });
     }
     return buffer.bytes - before;
@@ -114,11 +118,12 @@ export class PendingRows {
     return rowKey(this.#frame, { entry: this.#entry, item, element });
   }
 
+  /** @returns the row's key */
   #addItem(
     buffer: RowBuffer,
     record: SentRecord,
     { payload, element }: { payload: Uint8Array; element: number | undefined },
-  ): void {
+  ): Buffer {
     const { type, resend, split } = record;
     const table = tableOf(type);
     const { envelope, index, header, isBase64, encoding } = record.fields as ItemFields;
@@ -147,20 +152,22 @@ export class PendingRows {
     if (table === 'extras' || table === 'replays')
       buffer.optional(isBase64 ? payload : undefined, (json) => buffer.data(unquoted(json)));
     if (table === 'replays') buffer.optional(encoding, (packing) => buffer.text(packing));
-    if (!isTyped(table)) return;
+    if (!isTyped(table)) return key;
     const isRead = !isBase64 && (split !== undefined || !isSplit(type));
     addTyped(
       buffer,
       table,
       typedRow(table, isRead ? payload : undefined, { type, eventId: envelope.eventId }),
     );
+    return key;
   }
 
+  /** @returns the row's key */
   #addHeartbeat(
     buffer: RowBuffer,
     { token, receivedAt, bodyIn }: HeartbeatFields,
     { json, rowKey: key = this.#key(0) }: SinkRecord,
-  ): void {
+  ): Buffer {
     const text = bodyIn && (JSON.parse(Buffer.from(json).toString()) as string);
     buffer
       .beginRow()
@@ -170,6 +177,7 @@ export class PendingRows {
       .int64(receivedAt)
       .optional(bodyIn === 'body' ? text : undefined, (body) => buffer.text(body))
       .optional(bodyIn === 'body_base64' ? text : undefined, (body) => buffer.text(body));
+    return key;
   }
 }
 

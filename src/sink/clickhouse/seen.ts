@@ -15,6 +15,7 @@ import { RESEND_WINDOW_MS } from '../../limits.ts';
 import { RowBuffer } from './row-buffer.ts';
 import { dayOf, type ResendClaim } from './rows.ts';
 import type { Server } from './server.ts';
+import type { TableName } from './tables.ts';
 
 /**
  * Keys that one query asks for, at most. A key takes 45 bytes of the query, and the server reads
@@ -27,6 +28,7 @@ const KEYS_PER_QUERY_MAX = 4_000;
  */
 const ROWS_PER_QUERY_MAX = 2_000;
 
+/** `rowKey` in hex. */
 type Seen = { rowKey: string; receivedAt: number };
 type SeenRow = { hex_key: string; hex_row_key: string; at: number | string };
 
@@ -56,14 +58,39 @@ function add(to: Map<string, Seen[]>, key: string, seen: Seen): void {
   else to.set(key, [seen]);
 }
 
-const hex = (key: Buffer): string => key.toString('hex').toUpperCase();
+export const hex = (key: Buffer): string => key.toString('hex').toUpperCase();
+
+/**
+ * Looks for rows in a table.
+ * @returns the row keys, in hex, of the rows that the table has
+ * @throws UnavailableError
+ */
+export async function storedRows(
+  server: Server,
+  table: TableName,
+  places: readonly Seen[],
+): Promise<Set<string>> {
+  const stored = new Set<string>();
+  for (let from = 0; from < places.length; from += ROWS_PER_QUERY_MAX) {
+    const some = places.slice(from, from + ROWS_PER_QUERY_MAX);
+    const anyOf = (value: (one: Seen) => string): string => [...new Set(some.map(value))].join(',');
+    const rows = await server.query<Pick<SeenRow, 'hex_row_key'>>(
+      `SELECT hex(row_key) AS hex_row_key FROM $db.${table}
+WHERE day IN (${anyOf(({ receivedAt }) => `toDate(${dayOf(receivedAt)})`)})
+AND received_at IN (${anyOf(({ receivedAt }) => `fromUnixTimestamp64Milli(${receivedAt}, 'UTC')`)})
+AND row_key IN (${anyOf(({ rowKey }) => `unhex('${rowKey}')`)})`,
+    );
+    for (const { hex_row_key } of rows) stored.add(hex_row_key);
+  }
+  return stored;
+}
 
 /**
  * Looks for the rows that are noted for these items.
  * @returns the row keys, in hex, of the rows that the tables have
  * @throws UnavailableError
  */
-async function storedRows(
+async function notedRows(
   server: Server,
   claims: readonly ResendClaim[],
   seen: ReadonlyMap<string, readonly Seen[]>,
@@ -71,17 +98,7 @@ async function storedRows(
   const stored = new Set<string>();
   for (const table of new Set(claims.map((claim) => claim.table))) {
     const noted = claims.flatMap((claim) => (claim.table === table ? (seen.get(hex(claim.key)) ?? []) : []));
-    for (let from = 0; from < noted.length; from += ROWS_PER_QUERY_MAX) {
-      const some = noted.slice(from, from + ROWS_PER_QUERY_MAX);
-      const anyOf = (value: (one: Seen) => string): string => [...new Set(some.map(value))].join(',');
-      const rows = await server.query<Pick<SeenRow, 'hex_row_key'>>(
-        `SELECT hex(row_key) AS hex_row_key FROM $db.${table}
-WHERE day IN (${anyOf(({ receivedAt }) => `toDate(${dayOf(receivedAt)})`)})
-AND received_at IN (${anyOf(({ receivedAt }) => `fromUnixTimestamp64Milli(${receivedAt}, 'UTC')`)})
-AND row_key IN (${anyOf(({ rowKey }) => `unhex('${rowKey}')`)})`,
-      );
-      for (const { hex_row_key } of rows) stored.add(hex_row_key);
-    }
+    for (const key of await storedRows(server, table, noted)) stored.add(key);
   }
   return stored;
 }
@@ -98,7 +115,7 @@ export async function claimItems(server: Server, claims: readonly ResendClaim[])
   const replayed = claims.filter(({ isReplayed }) => isReplayed);
   // Row keys, in hex, that the tables have or will have after this batch. What the tables have is
   // looked up for replayed items only.
-  const stored = await storedRows(server, replayed, seen);
+  const stored = await notedRows(server, replayed, seen);
   const news = new RowBuffer();
   const resent = claims.filter(({ key, rowKey, receivedAt, isReplayed }) => {
     const [name, own] = [hex(key), hex(rowKey)];

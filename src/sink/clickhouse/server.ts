@@ -79,12 +79,12 @@ const ABOUT_THE_SETTING: ReadonlySet<number> = new Set([81, 192, 193, 194, 497, 
 /** Thrown when the store refuses rows because of their values. */
 export class RefusedError extends Error {
   override name = 'RefusedError';
-  /** Place of a refused row among those that were sent, where the store names it. */
-  readonly row: number | undefined;
+  /** The expression of the violated constraint, where the store names it. */
+  readonly rule: string | undefined;
 
-  constructor(message: string, row?: number) {
+  constructor(message: string, rule?: string) {
     super(message);
-    this.row = row;
+    this.rule = rule;
   }
 }
 
@@ -95,16 +95,21 @@ const isAbout = (codes: Pick<ReadonlySet<number>, 'has'>, error: unknown): boole
 const sentence = (error: unknown): string => ((error as Error).message || String(error)).split('\n')[0] ?? '';
 
 /**
+ * The name of a violated constraint, and its expression. The values of the row come after both, and
+ * are not matched: clients choose them.
+ */
+const VIOLATED =
+  /^Constraint `(\w+)`(.*? Expression: \((.*?)\)\.(?= Column values: |Constraint expression ))?/;
+
+/**
  * Returns the reason for a refusal: the name of the error, and of the constraint. The reason goes
  * into the log, and the server's own sentence quotes values of the row. So that sentence is left
  * out, and the server's error is not attached as `cause`.
  */
 function refusalOf(error: unknown): RefusedError {
   const name = ABOUT_THE_ROWS.get(codeOf(error) ?? -1);
-  const [, constraint, , row] =
-    /^Constraint `(\w+)`(.*? is violated at row (\d+)\.)?/.exec(sentence(error)) ?? [];
-  const reason = `clickhouse: ${name}${constraint ? ` of ${constraint}` : ''}`;
-  return new RefusedError(reason, row === undefined ? undefined : Number(row) - 1);
+  const [, constraint, , rule] = VIOLATED.exec(sentence(error)) ?? [];
+  return new RefusedError(`clickhouse: ${name}${constraint ? ` of ${constraint}` : ''}`, rule);
 }
 
 /**
@@ -132,6 +137,14 @@ export const isAboutSetting = (error: UnavailableError): boolean => isAbout(ABOU
 function asOutage(error: unknown): unknown {
   if (error instanceof TypeError || error instanceof RangeError) return error;
   return new UnavailableError(`clickhouse: ${sentence(error)}`, { cause: error });
+}
+
+/** Returns the part of an INSERT that leaves out rows which break one of these rules. */
+function filterOf(table: TableName, rules: readonly string[]): string {
+  const structure = WRITTEN[table].map((column) => column.join(' ')).join(', ');
+  const columns = WRITTEN[table].map(([name]) => name).join(', ');
+  const where = rules.map((rule) => `(${rule})`).join(' AND ');
+  return `SELECT ${columns} FROM input('${structure.replaceAll("'", "\\'")}') WHERE ${where} `;
 }
 
 /** The sink's server, which is asked over HTTP. */
@@ -207,19 +220,23 @@ export class Server {
    * Resolves when the rows are stored. Asynchronous inserts are switched off, whatever the user's
    * profile says.
    * @param rows in RowBinary
+   * @param rules expressions of constraints: rows for which one of them is not true are left out
    * @throws RefusedError, UnavailableError
    */
-  async insert(table: TableName, rows: readonly Uint8Array[]): Promise<void> {
+  async insert(table: TableName, rows: readonly Uint8Array[], rules: readonly string[] = []): Promise<void> {
     const columns = WRITTEN[table].map(([name]) => name).join(', ');
     const settings = 'async_insert = 0, max_partitions_per_insert_block = 0';
-    const query = `INSERT INTO $db.${table} (${columns}) SETTINGS ${settings} FORMAT RowBinary`;
+    const filter = rules.length === 0 ? '' : filterOf(table, rules);
+    const query = `INSERT INTO $db.${table} (${columns}) ${filter}SETTINGS ${settings} FORMAT RowBinary`;
     try {
       const values = Readable.from(rows, { objectMode: false });
       const { stream } = await this.#client.exec({ query: this.#withDatabase(query), values });
       await drainStream(stream);
     } catch (error) {
-      if (!isAbout(ABOUT_THE_ROWS, error)) throw asOutage(withoutRows(error));
-      throw refusalOf(error);
+      if (isAbout(ABOUT_THE_ROWS, error)) throw refusalOf(error);
+      // The expression may need a column that only the table has, or may have been cut short.
+      if (filter && error instanceof ClickHouseError) throw new RefusedError('clickhouse: no such filter');
+      throw asOutage(withoutRows(error));
     }
   }
 

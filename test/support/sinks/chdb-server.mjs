@@ -43,7 +43,10 @@ async function insert(sql, body) {
   const file = join(inserts, `${++files}.bin`);
   writeFileSync(file, body);
   try {
-    await session.queryAsync(sql.replace(' SETTINGS ', ` FROM INFILE '${file}' SETTINGS `));
+    // The rows of a request are a file here, also where a filter reads them.
+    const filtered = sql.replace(' FROM input(', ` FROM file('${file}', 'RowBinary', `);
+    if (filtered !== sql) await session.queryAsync(filtered.replace(/ FORMAT RowBinary$/, ''));
+    else await session.queryAsync(sql.replace(' SETTINGS ', ` FROM INFILE '${file}' SETTINGS `));
   } finally {
     rmSync(file);
   }
