@@ -232,7 +232,7 @@ function lineOf(row: Row): string {
 }
 
 const TABLE_HEAD = [
-  '| `isolation` | p99, quiet → attacked | stored after at most, quiet → attacked | processor | disk | attacker |',
+  '| Attack | p99, quiet → attacked | Stored after at most, quiet → attacked | Processor | Disk | Answers to the attacker |',
   '|---|---|---|---|---|---|',
 ];
 
@@ -241,7 +241,8 @@ function tableLineOf({ name, quiet, attacked, storedMs, processorBytes, grownByt
   const seconds = (value: number): string => (value / 1000).toFixed(1);
   const p99 = `${quiet.p99.toFixed(1)} → ${attacked.p99.toFixed(1)} ms, × ${(attacked.p99 / quiet.p99).toFixed(1)}`;
   const stored = `${seconds(storedMs.quiet)} → ${seconds(storedMs.attacked)} s`;
-  const cells = [name, p99, stored, `${mib(processorBytes)} MiB`, `+ ${mib(grownBytes)} MiB`, attacker];
+  const answers = attacker.replaceAll(/(\d+) (\d{3})/g, '$1 × $2').replaceAll(' · ', ', ');
+  const cells = [name, p99, stored, `${mib(processorBytes)} MiB`, `+ ${mib(grownBytes)} MiB`, answers];
   return `| ${cells.join(' | ')} |`;
 }
 
