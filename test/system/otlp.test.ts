@@ -1,8 +1,9 @@
 /** OTLP over HTTP: what is answered, in the encoding of the request, and what is counted and stored. */
 import { createHash } from 'node:crypto';
-import { gzipSync } from 'node:zlib';
+import { brotliCompressSync, deflateSync, gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Project } from '../../src/projects/project.ts';
+import { RUNTIME_HAS_ZSTD, zstdBlocks, zstdCompressSync } from '../ingest/envelope/zstd-bytes.ts';
 import { System, until } from '../support/system.ts';
 
 const PROTOBUF = 'application/x-protobuf';
@@ -33,6 +34,7 @@ const LISTS = {
   metrics: ['resourceMetrics', 'scopeMetrics', 'metrics'],
 } as const;
 type Signal = keyof typeof LISTS;
+const SIGNALS = Object.keys(LISTS) as Signal[];
 /** Number of a record's field that is a text: a span's name, a log's severity, a metric's name. */
 const TEXT_FIELDS = { traces: [5, 'name'], logs: [3, 'severityText'], metrics: [1, 'name'] } as const;
 const ATTRIBUTES_FIELDS = { traces: 9, logs: 6, metrics: 12 } as const;
@@ -97,24 +99,30 @@ async function statusIn(response: Response, contentType: string): Promise<[code:
   return [code as number, bytes.subarray(4).toString()];
 }
 
+type Packer = (bytes: Uint8Array) => Buffer;
+const PACKERS: [encoding: string, Packer][] = [
+  ['gzip', gzipSync],
+  ['x-gzip', gzipSync],
+  ['deflate', deflateSync],
+  ['br', brotliCompressSync],
+  ...(RUNTIME_HAS_ZSTD ? [['zstd', zstdCompressSync] as [string, Packer]] : []),
+];
+
 let count = 0;
 const unique = (): string => `text ${count++}`;
 
 describe.each(TYPES)('a request of %s', (type) => {
-  it.each(['traces', 'logs', 'metrics'] as const)(
-    'with %s is queued, counted, and answered with an empty response',
-    async (signal) => {
-      const before = await system.metric('sluice_items_total', `{type="otlp_${signal}"}`);
-      const answer = await ask(type, requestOf(signal, type, unique()), { signal });
-      expect([answer.status, answer.headers.get('content-type')]).toEqual([200, type]);
-      expect(answer.headers.get('x-service-usage')).toMatch(/^\d+\/1000$/);
-      expect(answer.headers.get('x-ratelimit-remaining')).not.toBeNull();
-      expect(answer.headers.get('access-control-allow-origin')).toBe('*');
-      expect(answer.headers.get('content-length')).toBe(type === PROTOBUF ? '0' : '2');
-      expect(await answer.text()).toBe(type === PROTOBUF ? '' : '{}');
-      expect(await system.metric('sluice_items_total', `{type="otlp_${signal}"}`)).toBe(before + 1);
-    },
-  );
+  it.each(SIGNALS)('with %s is queued, counted, and answered with an empty response', async (signal) => {
+    const before = await system.metric('sluice_items_total', `{type="otlp_${signal}"}`);
+    const answer = await ask(type, requestOf(signal, type, unique()), { signal });
+    expect([answer.status, answer.headers.get('content-type')]).toEqual([200, type]);
+    expect(answer.headers.get('x-service-usage')).toMatch(/^\d+\/1000$/);
+    expect(answer.headers.get('x-ratelimit-remaining')).not.toBeNull();
+    expect(answer.headers.get('access-control-allow-origin')).toBe('*');
+    expect(answer.headers.get('content-length')).toBe(type === PROTOBUF ? '0' : '2');
+    expect(await answer.text()).toBe(type === PROTOBUF ? '' : '{}');
+    expect(await system.metric('sluice_items_total', `{type="otlp_${signal}"}`)).toBe(before + 1);
+  });
 
   it('may come without the last slash, with doubled ones, compressed, and in chunks', async () => {
     const body = (): Buffer => requestOf('traces', type, unique());
@@ -132,10 +140,50 @@ describe.each(TYPES)('a request of %s', (type) => {
       ask(type, body(), { path: '/traces//' }),
       ask(`${type}; charset=utf-8`, body()),
       ask(type, gzipSync(body()), { headers: { 'content-encoding': 'gzip' } }),
+      ask(type, body(), { headers: { 'content-encoding': 'identity' } }),
       ask(type, chunks()),
     ]);
-    expect(answers.map(({ status }) => status)).toEqual([200, 200, 200, 200, 200]);
+    expect(answers.map(({ status }) => status)).toEqual(answers.map(() => 200));
     for (const answer of answers) expect(answer.headers.get('x-service-usage')).not.toBeNull();
+  });
+
+  describe.each(PACKERS)('compressed with %s', (encoding, pack) => {
+    const headers = { 'content-encoding': encoding };
+    it.each(SIGNALS)('is stored, with %s', async (signal) => {
+      const text = unique();
+      const body = requestOf(signal, type, text);
+      const answer = await ask(type, pack(body), { signal, headers });
+      expect([answer.status, answer.headers.get('content-type')]).toEqual([200, type]);
+      expect(answer.headers.get('x-service-usage')).not.toBeNull();
+      const [record] = await system.storedOf(idOf(body, signal));
+      const content_type = signal === 'metrics' ? JSON_TYPE : type; // metrics are stored in JSON
+      const item_header = { type: `otlp_${signal}`, content_type };
+      expect([record?.item_header, JSON.stringify(record?.payload)]).toEqual([
+        item_header,
+        expect.stringContaining(JSON.stringify(text)),
+      ]);
+    });
+
+    it('is 400 when it is cut, and says so', async () => {
+      const packed = pack(requestOf('traces', type, unique()));
+      const answer = await ask(type, packed.subarray(0, -2), { headers });
+      expect([answer.status, await statusIn(answer, type)]).toEqual([400, [3, 'Invalid envelope format']]);
+      expect(answer.headers.get('x-sentry-error')).toContain('the compressed body');
+    });
+  });
+
+  it('in an encoding that nobody knows is 400, and says so', async () => {
+    const body = requestOf('logs', type, unique());
+    const refused: [string, Uint8Array][] = [['lzma', body]];
+    if (!RUNTIME_HAS_ZSTD) refused.push(['zstd', zstdBlocks(body)]);
+    for (const [encoding, bytes] of refused) {
+      const answer = await ask(type, bytes, { signal: 'logs', headers: { 'content-encoding': encoding } });
+      expect([answer.status, answer.headers.get('x-sentry-error')]).toEqual([
+        400,
+        'the content encoding is unknown',
+      ]);
+      expect(await statusIn(answer, type)).toEqual([3, 'Invalid envelope format']);
+    }
   });
 
   it('of 3 MB goes by the disk, and is stored', async () => {
