@@ -85,7 +85,7 @@ export class Command {
 }
 
 export class System {
-  readonly redis: TestServer;
+  redis: TestServer;
   nats: TestServer;
   readonly link: NatsLink;
   readonly dir: string;
@@ -160,6 +160,11 @@ export class System {
   /** After `nats.stop()`: again on the same port and folder. */
   async restartNats(): Promise<void> {
     this.nats = await natsServer({ port: this.nats.port, dir: this.nats.dir });
+  }
+
+  /** After `redis.stop()`: again on the same port, with what it had written. */
+  async restartRedis(): Promise<void> {
+    this.redis = await redisServer({ port: this.redis.port, dir: this.redis.dir });
   }
 
   startIngest(): Command {

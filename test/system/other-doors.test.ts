@@ -5,7 +5,8 @@ import { deflateSync, gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { openBrowser } from '../support/browser.ts';
 import { eventId } from '../support/envelopes.ts';
-import { type Project, System } from '../support/system.ts';
+import { RawConnection } from '../support/raw-http.ts';
+import { type NewProject, type Project, System, until } from '../support/system.ts';
 
 const MIB = 1024 * 1024;
 let system: System;
@@ -31,6 +32,145 @@ const idOf = async (answer: Response): Promise<string> => {
   ]);
   return ((await answer.json()) as { id: string }).id;
 };
+
+type Door = [door: 'store/' | 'security/', contentType: string];
+const DOORS: Door[] = [
+  ['store/', 'application/json'],
+  ['security/', 'application/csp-report'],
+];
+
+describe.each(DOORS)('%s answers as the endpoint of envelopes does', (door, contentType) => {
+  const sendTo = (
+    { id, key }: { id: string; key: string },
+    body: string | Uint8Array = '{"n":1}',
+    headers: Record<string, string> = {},
+  ): Promise<Response> =>
+    fetch(`${system.url}/api/${id}/${door}?sentry_key=${key}`, {
+      method: 'POST',
+      body,
+      headers: { 'content-type': contentType, ...headers },
+    });
+  const bodyOf = async (answer: Response): Promise<[number, unknown]> => [answer.status, await answer.json()];
+  const headersOf = ({ headers }: Response, ...names: string[]): (string | null)[] =>
+    names.map((name) => headers.get(name));
+  const newProject = (more: Partial<NewProject>): Promise<Project> => system.createProject(more);
+  const outcomes = (outcome: string): Promise<number> =>
+    system.metric('sluice_requests_total', `{endpoint="ingest",outcome="${outcome}"}`);
+
+  it('401 without a key, and with one that is not the project’s', async () => {
+    expect(await bodyOf(await sendTo({ ...project, key: '' }))).toEqual([
+      401,
+      { error: 'Missing authentication' },
+    ]);
+    const off = await newProject({ enabled: false });
+    for (const stranger of [{ ...project, key: 'wrong' }, { ...project, id: '4711' }, off])
+      expect(await bodyOf(await sendTo(stranger))).toEqual([401, { error: 'Invalid project or key' }]);
+  });
+
+  it('400 in an encoding that nobody knows', async () => {
+    const answer = await sendTo(project, '{}', { 'content-encoding': 'lzma' });
+    expect(headersOf(answer, 'x-sentry-error')).toEqual(['the content encoding is unknown']);
+    expect(await bodyOf(answer)).toEqual([400, { error: 'Invalid envelope format' }]);
+  });
+
+  it('413 above its bound, as sent and inflated', async () => {
+    const large = `{"a":"${'x'.repeat(door === 'store/' ? 21 * MIB : 64 * 1024)}"}`;
+    let answers: Response[] = [];
+    // A machine that is too busy to inflate it within a second says so first.
+    await until(async () => {
+      const packed = sendTo(project, gzipSync(large), { 'content-encoding': 'gzip' });
+      answers = await Promise.all([sendTo(project, large.slice(0, 6 * MIB)), packed]);
+      return answers.every(({ status }) => status !== 503);
+    });
+    for (const answer of answers) {
+      expect(headersOf(answer, 'x-sentry-error')[0]).toMatch(
+        /^the body (exceeds|inflates to over) \d+ bytes$/,
+      );
+      expect(await bodyOf(answer)).toEqual([413, { error: 'Payload too large' }]);
+    }
+  });
+
+  it('417 for an Expect in other letters, and the connection ends', async () => {
+    const connection = await RawConnection.open(system.port);
+    const path = `/api/${project.id}/${door}?sentry_key=${project.key}`;
+    connection.send(
+      `POST ${path} HTTP/1.1\r\nHost: x\r\nContent-Type: ${contentType}\r\nContent-Length: 2\r\nExpect: 100-Continue\r\n\r\n`,
+    );
+    const [answer] = await connection.receive();
+    expect([answer?.status, JSON.parse(answer?.body ?? '')]).toEqual([417, { error: 'Expectation failed' }]);
+    expect(answer?.headers.get('connection')).toBe('close');
+    await expect.poll(() => connection.closed).toBe(true);
+  });
+
+  it('429 over the limit, also for what would be 400', async () => {
+    const limited = await newProject({ rateLimit: 1 });
+    const before = await outcomes('rate_limited');
+    expect((await sendTo(limited)).status).toBe(200);
+    for (const body of ['{"n":1}', 'no JSON']) {
+      const answer = await sendTo(limited, body);
+      expect(headersOf(answer, 'retry-after', 'x-ratelimit-remaining', 'x-sentry-rate-limits')).toEqual([
+        '60',
+        '0',
+        expect.stringMatching(/^\d+::project$/),
+      ]);
+      expect(await bodyOf(answer)).toEqual([429, { error: 'Rate limit exceeded' }]);
+    }
+    expect(await outcomes('rate_limited')).toBe(before + 2);
+  });
+
+  it('429 over the quota, and each counts once before', async () => {
+    const used = await newProject({ quota: 2 });
+    for (const position of ['1/2', '2/2'])
+      expect(headersOf(await sendTo(used), 'x-service-usage')).toEqual([position]);
+    const answer = await sendTo(used);
+    expect(headersOf(answer, 'retry-after', 'x-sentry-rate-limits', 'x-service-usage')).toEqual([
+      '600',
+      '600::project',
+      '2/2',
+    ]);
+    expect(await bodyOf(answer)).toEqual([429, { error: 'quota_exceeded' }]);
+  });
+
+  it('429 over the limit of errors at the endpoint of events alone', async () => {
+    const limited = await newProject({ rateLimits: { errors: 1 } });
+    expect((await sendTo(limited)).status).toBe(200);
+    const answer = await sendTo(limited);
+    expect([answer.status, ...headersOf(answer, 'x-sentry-rate-limits')]).toEqual(
+      door === 'store/' ? [429, expect.stringMatching(/^\d+:error:project/)] : [200, null],
+    );
+  });
+
+  it('200 where a filter takes it, which counts nothing', async () => {
+    const strict = await newProject({
+      allowedOrigins: ['https://good.example'],
+      filters: ['localhost', 'browser-extension', 'crawler'],
+    });
+    const [origin, bot] = ['https://good.example', 'Mozilla/5.0 (compatible; Googlebot/2.1)'];
+    const frames =
+      '{"exception":{"values":[{"value":"x","stacktrace":{"frames":[{"filename":"chrome-extension://a/b.js"}]}}]}}';
+    const filtered: [filter: string, body: string, headers: Record<string, string>][] = [
+      ['origin', '{"n":1}', { origin: 'https://bad.example' }],
+    ];
+    // The other filters look at events.
+    if (door === 'store/')
+      filtered.push(
+        ['crawler', '{"n":1}', { origin, 'user-agent': bot }],
+        ['localhost', '{"request":{"url":"http://localhost/"}}', { origin }],
+        ['browser-extension', frames, { origin }],
+      );
+    for (const [filter, body, headers] of filtered) {
+      const answer = await sendTo(strict, body, headers);
+      expect([answer.status, ...headersOf(answer, 'x-service-filtered', 'x-service-usage')]).toEqual([
+        200,
+        filter,
+        null,
+      ]);
+    }
+    const headers = { origin, ...(door === 'security/' && { 'user-agent': bot }) };
+    const answer = await sendTo(strict, '{"n":1}', headers);
+    expect(headersOf(answer, 'x-service-filtered', 'x-service-usage')).toEqual([null, '1/unlimited']);
+  });
+});
 
 describe('an event without an envelope', () => {
   it.each(['store', 'store/', '/store//'])('to %s is stored under its id', async (door) => {
