@@ -25,7 +25,11 @@ const METRICS: readonly Metric[] = [
   { name: 'accepted/s at saturation', higherIsBetter: true, read: (run) => run.saturation.load.ratePerSec },
   { name: 'worker CPU µs per envelope', higherIsBetter: false, read: (run) => run.saturation.costUs.worker },
   { name: 'processor CPU µs per envelope', higherIsBetter: false, read: (run) => run.drain.processorUs },
-  { name: 'p99 ms at a fixed rate', higherIsBetter: false, read: (run) => run.open.load.latencyMs.p99 },
+  {
+    name: 'p99 ms at a fixed rate',
+    higherIsBetter: false,
+    read: (run) => run.open.load.latencyMs.p99 ?? Number.NaN,
+  },
 ];
 export type Comparison = {
   refs: readonly [string, string];

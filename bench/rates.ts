@@ -108,9 +108,10 @@ class Scene {
     if (load.failed > 0) problems.push(`${load.failed} requests failed: ${JSON.stringify(load.failures)}`);
     if (!isDrained) problems.push('the streams were not emptied');
     if (missing !== 0) problems.push(`${missing} of ${load.expectedInAll} events are not stored`);
-    const { p50, p99 } = load.latencyMs;
     const name = rate === undefined ? `${load.ratePerSec.toFixed(0)}/s, full` : `${rate}/s`;
-    return { name, used: per(load.expectedInAll, before, after), p50, p99, problems };
+    const { p50, p99 } = load.latencyMs;
+    const used = per(load.expectedInAll, before, after);
+    return { name, used, p50: p50 ?? Number.NaN, p99: p99 ?? Number.NaN, problems };
   }
 
   async rest(durationMs: number): Promise<Row> {

@@ -114,9 +114,9 @@ function summariseSystem(name: string, records: readonly Of<'system'>[]): System
     acceptedPerSec: of((run) => (run.saturation.load.ratePerSec * run.saturation.accepted) / answered(run)),
     answeredPerSec: of((run) => run.saturation.load.ratePerSec),
     openRate: of((run) => run.open.load.ratePerSec),
-    p50Ms: of((run) => run.open.load.latencyMs.p50),
-    p99Ms: of((run) => run.open.load.latencyMs.p99),
-    p999Ms: of((run) => run.open.load.latencyMs.p999),
+    p50Ms: of((run) => run.open.load.latencyMs.p50 ?? Number.NaN),
+    p99Ms: of((run) => run.open.load.latencyMs.p99 ?? Number.NaN),
+    p999Ms: of((run) => run.open.load.latencyMs.p999 ?? Number.NaN),
     costUs: perPart((part) =>
       of((run) => (part === 'processor' ? run.drain.processorUs : run.saturation.costUs[part])),
     ),
@@ -145,9 +145,9 @@ function summarisePeer(name: string, records: readonly Of<'peer'>[]): PeerSummar
   return {
     name,
     acceptedPerSec: figure(runs, (run) => run.saturation.ratePerSec),
-    p50Ms: figure(runs, (run) => run.open.latencyMs.p50),
-    p99Ms: figure(runs, (run) => run.open.latencyMs.p99),
-    p999Ms: figure(runs, (run) => run.open.latencyMs.p999),
+    p50Ms: figure(runs, (run) => run.open.latencyMs.p50 ?? Number.NaN),
+    p99Ms: figure(runs, (run) => run.open.latencyMs.p99 ?? Number.NaN),
+    p999Ms: figure(runs, (run) => run.open.latencyMs.p999 ?? Number.NaN),
     costUs: {
       worker: figure(runs, (run) => run.costUs.worker),
       redis: figure(runs, (run) => run.costUs.redis),

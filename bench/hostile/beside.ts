@@ -75,7 +75,8 @@ async function honestWindow({ harness, worker, targets }: Scene): Promise<Window
   const { latencyMs, failed, generator } = await honest.result;
   const cpu = (cpuUs(worker.pid) - before) / 1000 / (performance.now() - startedAt);
   await honest.end();
-  return { p50: latencyMs.p50, p99: latencyMs.p99, late: generator.lateP99Ms, failed, cpu };
+  const { p50, p99 } = latencyMs;
+  return { p50: p50 ?? Number.NaN, p99: p99 ?? Number.NaN, late: generator.lateP99Ms, failed, cpu };
 }
 
 /** What is compiled and loaded once is no cost of an attack. */

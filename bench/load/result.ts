@@ -3,23 +3,24 @@ import type { Histogram } from 'hdr-histogram-js';
 import type { Segment } from './pace/pace.ts';
 import { isHeadline, NO_ANSWER, type Place, type Recorded, type Recording, TIMED_OUT } from './recording.ts';
 
-/** Milliseconds. */
+/** Milliseconds; null where there is nothing to measure, as when every request was refused. */
 export type Percentiles = {
   count: number;
-  mean: number;
-  p50: number;
-  p90: number;
-  p95: number;
-  p99: number;
-  p999: number;
-  max: number;
+  mean: number | null;
+  p50: number | null;
+  p90: number | null;
+  p95: number | null;
+  p99: number | null;
+  p999: number | null;
+  max: number | null;
 };
 /** `points`: [percentile, ms] from 0 to 100, for plots. */
 export type Latency = Percentiles & { points: readonly (readonly [percentile: number, ms: number])[] };
 
 /**
  * The answers that came in one second, those to requests of the warm-up included. `second` counts from 1. The percentiles count
- * requests that had no answer yet, too, at their age: a server that says nothing is not quick.
+ * requests that had no answer yet, too, at their age, unless an answer of the second took longer: a server that says nothing is not
+ * quick. They are null where nothing but refusals and broken connections came.
  */
 export type Second = {
   second: number;
@@ -36,11 +37,11 @@ export type Second = {
   statuses: Record<string, number>;
   /** Due, and without an answer at its end. */
   open: number;
-  p50Ms: number;
-  p90Ms: number;
-  p95Ms: number;
-  p99Ms: number;
-  p999Ms: number;
+  p50Ms: number | null;
+  p90Ms: number | null;
+  p95Ms: number | null;
+  p99Ms: number | null;
+  p999Ms: number | null;
   /** The second's headline latencies, for merging. */
   hdr?: string;
 };
@@ -138,15 +139,15 @@ export type LoadResult = Omit<Facts, 'segments' | 'unanswered' | 'wait' | 'servi
 
 const PLOTTED = [0, 10, 25, 50, 75, 90, 95, 97.5, 99, 99.5, 99.75, 99.9, 99.95, 99.99, 99.999, 100];
 
-const percentileOf = (histogram: Histogram, percentile: number): number =>
-  histogram.totalCount === 0 ? 0 : histogram.getValueAtPercentile(percentile) / 1000;
+const percentileOf = (histogram: Histogram, percentile: number): number | null =>
+  histogram.totalCount === 0 ? null : histogram.getValueAtPercentile(percentile) / 1000;
 
 /** @param histogram of microseconds */
 export function percentilesOf(histogram: Histogram): Percentiles {
-  const at = (percentile: number): number => percentileOf(histogram, percentile);
+  const at = (percentile: number): number | null => percentileOf(histogram, percentile);
   return {
     count: histogram.totalCount,
-    mean: histogram.totalCount === 0 ? 0 : histogram.mean / 1000,
+    mean: histogram.totalCount === 0 ? null : histogram.mean / 1000,
     p50: at(50),
     p90: at(90),
     p95: at(95),
@@ -159,7 +160,10 @@ export function percentilesOf(histogram: Histogram): Percentiles {
 /** @param histogram of microseconds */
 export const latencyOf = (histogram: Histogram): Latency => ({
   ...percentilesOf(histogram),
-  points: PLOTTED.map((percentile) => [percentile, percentileOf(histogram, percentile)] as const),
+  points: PLOTTED.flatMap((percentile) => {
+    const ms = percentileOf(histogram, percentile);
+    return ms === null ? [] : [[percentile, ms] as const];
+  }),
 });
 
 export const statusName = (status: number): string =>

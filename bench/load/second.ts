@@ -1,8 +1,9 @@
 /** What came in one second and what was open at its end, for the live line, the chart and the rules that end a run. */
 import { encodeHistogram, isHeadline, newHistogram, TIMED_OUT } from './recording.ts';
-import { type Second, statusName } from './result.ts';
+import { percentilesOf, type Second, statusName } from './result.ts';
 
 const STATUSES = 1_000;
+const SECOND_US = 1_000_000;
 
 export class SecondCounts {
   readonly #expected: readonly number[];
@@ -10,6 +11,7 @@ export class SecondCounts {
   readonly #latency = newHistogram();
   /** By status; a look at all of them once a second is cheaper than a map for each answer. */
   readonly #counts = new Uint32Array(STATUSES);
+  #longestUs = 0;
   #open = 0;
   sent = 0;
 
@@ -24,13 +26,17 @@ export class SecondCounts {
 
   record(status: number, us: number): void {
     this.#counts[status] = (this.#counts[status] as number) + 1;
+    this.#longestUs = Math.max(this.#longestUs, us);
     if (isHeadline(status)) this.#latency.recordValue(us);
   }
 
-  /** Requests that are due and have no answer, at their age. */
+  /**
+   * Requests that are due and have no answer, at their age: after all answers of the second. A request that is younger than one of
+   * these took, refusals included, is not slow yet: its age would make the second look quicker. Above a second every age counts.
+   */
   noteOpen(us: number, count = 1): void {
     this.#open += count;
-    this.#latency.recordValueWithCount(us, count);
+    if (us >= Math.min(this.#longestUs, SECOND_US)) this.#latency.recordValueWithCount(us, count);
   }
 
   /** The second's figures; the next one begins. */
@@ -44,15 +50,15 @@ export class SecondCounts {
       else failed += count;
     }
     const latency = this.#latency;
-    const at = (percentile: number): number =>
-      latency.totalCount === 0 ? 0 : latency.getValueAtPercentile(percentile) / 1000;
+    const { p50, p90, p95, p99, p999 } = percentilesOf(latency);
     const entry = {
       ...place,
       ...{ sent: this.sent, ok, failed, statuses, open: this.#open },
-      ...{ p50Ms: at(50), p90Ms: at(90), p95Ms: at(95), p99Ms: at(99), p999Ms: at(99.9) },
+      ...{ p50Ms: p50, p90Ms: p90, p95Ms: p95, p99Ms: p99, p999Ms: p999 },
     };
     const hdr = this.#keepsHistogram ? encodeHistogram(latency) : undefined;
     this.sent = 0;
+    this.#longestUs = 0;
     this.#open = 0;
     this.#counts.fill(0);
     latency.reset();

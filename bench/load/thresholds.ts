@@ -66,12 +66,13 @@ function latencyChecks({ latencyMs }: LoadResult, thresholds: Thresholds): Check
   ] as const;
   return bounds.flatMap(([name, ms, most]) => {
     if (most === undefined) return [];
-    const none = latencyMs.count === 0;
-    const missed = none
-      ? `no request was accepted, so it has no ${name}`
-      : `${name} is ${ms} ms, allowed are ${most}`;
-    const isMissed = none || ms > most;
-    return [{ name: `${name} at most ${most} ms`, figure: `${ms} ms`, ...(isMissed && { missed }) }];
+    const missed =
+      ms === null
+        ? `no request was accepted, so it has no ${name}`
+        : `${name} is ${ms} ms, allowed are ${most}`;
+    const isMissed = ms === null || ms > most;
+    const found = ms === null ? 'none' : `${ms} ms`;
+    return [{ name: `${name} at most ${most} ms`, figure: found, ...(isMissed && { missed }) }];
   });
 }
 
@@ -115,8 +116,10 @@ function boundCheck(result: LoadResult, { text, where, figure, isAbove, value }:
   if (!place && !isStatus) return { name, figure: 'none', missed: `${text}: nothing of "${where}" was sent` };
   const { of, rate } = place ?? { of: undefined, rate: 0 };
   const count = of?.count ?? 0;
+  if (of && count === 0 && !['count', 'rate', 'share'].includes(figure))
+    return { name, figure: 'none', missed: `${text}: no request was accepted, so it has no ${figure}` };
   const share = (100 * count) / Math.max(1, result.expected + result.failed);
-  const figures = { ...of, 'p99.9': of?.p999, count, rate, share } as Record<string, number | undefined>;
+  const figures: Record<string, number | null | undefined> = { ...of, 'p99.9': of?.p999, count, rate, share };
   const found = figures[figure] ?? 0;
   const isMissed = isAbove ? found > value : found < value;
   return { name, figure: `${found}`, ...(isMissed && { missed: `${text}: it is ${found}` }) };

@@ -7,21 +7,18 @@ import type { Browser } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { machineOf, type RunDocument } from '../../bench/load/document.ts';
 import { newHistogram, Recording, TIMED_OUT } from '../../bench/load/recording.ts';
-import { resultOf, type Second } from '../../bench/load/result.ts';
+import { type Facts, resultOf, type Second } from '../../bench/load/result.ts';
 import { junitXml } from '../../bench/load/show/junit.ts';
-import { LiveView, type Screen } from '../../bench/load/show/live.ts';
+import { LiveView, type Screen, secondLine } from '../../bench/load/show/live.ts';
 import { reportHtml } from '../../bench/load/show/report.ts';
 import { summaryMarkdown } from '../../bench/load/show/summary.ts';
+import { documentText } from '../../bench/load/show/text.ts';
 import { parseBound, violations } from '../../bench/load/thresholds.ts';
 import { openBrowser } from '../support/browser.ts';
 
 const HOSTILE = '</script><script>document.title = "taken"</script><b>&';
 
-function documentOf(): RunDocument {
-  const recording = new Recording(['event', HOSTILE]);
-  for (let n = 1; n <= 1_000; n++) recording.record({ stage: n > 500 ? 1 : 0, kind: n % 2 }, 200, n * 100);
-  recording.record({ stage: 1, kind: 0 }, 429, 900);
-  recording.record({ stage: 1, kind: 0 }, TIMED_OUT, 10_000_000);
+function factsOf(): Facts {
   const second = (at: number): Second => ({
     second: at,
     stage: at > 5 ? 1 : 0,
@@ -32,8 +29,10 @@ function documentOf(): RunDocument {
     ...{ ms: 1_000, open: at },
     ...{ p50Ms: 5, p90Ms: 7, p95Ms: 8, p99Ms: at * 10, p999Ms: at * 11 },
   });
+  const wait = newHistogram();
+  wait.recordValue(0);
   const half = { seconds: 5, answered: 500, late: 0 };
-  const result = resultOf(recording, {
+  return {
     loop: 'open',
     targetRate: 150,
     connections: 64,
@@ -45,13 +44,21 @@ function documentOf(): RunDocument {
       { name: HOSTILE, fromMs: 5_000, toMs: 10_000, fromRate: 100, toRate: 150, ...half },
     ],
     expectedInAll: 1_000,
-    ...{ late: 0, waited: 0, wait: newHistogram(), service: newHistogram(), unstored: {} },
+    ...{ late: 0, waited: 0, wait, service: newHistogram(), unstored: {} },
     unanswered: { 'no answer within 10 s': 1 },
     sentBytes: 1,
     perSecond: Array.from({ length: 10 }, (_, n) => second(n + 1)),
     workload: 'abc',
     generator: { cpuUsPerRequest: 20, busy: 0.1, lateP50Ms: 0.4, lateP99Ms: 7, bottleneck: [HOSTILE] },
-  });
+  };
+}
+
+function documentOf(): RunDocument {
+  const recording = new Recording(['event', HOSTILE]);
+  for (let n = 1; n <= 1_000; n++) recording.record({ stage: n > 500 ? 1 : 0, kind: n % 2 }, 200, n * 100);
+  recording.record({ stage: 1, kind: 0 }, 429, 900);
+  recording.record({ stage: 1, kind: 0 }, TIMED_OUT, 10_000_000);
+  const result = resultOf(recording, factsOf());
   const missed = `2 requests failed (${HOSTILE})`;
   return {
     ...result,
@@ -128,7 +135,8 @@ describe('the report', () => {
 });
 
 it.each([
-  ['a second in which nothing was asked', { sent: 0, ok: 0, p50Ms: 0, p99Ms: 0 }, 2],
+  ['a second in which nothing was asked', { sent: 0, ok: 0, p50Ms: null, p99Ms: null }, 2],
+  ['a second of refusals', { ok: 0, statuses: { 429: 100 }, p50Ms: null, p99Ms: null }, 2],
   ['a second in which nothing was answered, with its open requests', { ok: 0, p50Ms: 900, p99Ms: 990 }, 1],
 ])('the line of latencies and %s', async (_name, second, lines) => {
   const perSecond = document.perSecond.map((one) => (one.second === 5 ? { ...one, ...second } : one));
@@ -166,6 +174,9 @@ describe('--fail-on', () => {
     ['stage 2:p50>60', /^stage 2:p50>60/],
     ['wait:p99>0', undefined],
     ['service:count<1', /^service:count<1: it is 0$/],
+    ['service:p99>200', /^service:p99>200: no request was accepted, so it has no p99$/],
+    ['429:p99>200', undefined],
+    ['503:p99>200', undefined],
     ['stage 3:p99>1', /nothing of "stage 3" was sent/],
     ['session:p99>1', /nothing of "session" was sent/],
   ])('%s', (text, said) => {
@@ -173,6 +184,40 @@ describe('--fail-on', () => {
     expect(bound).toBeDefined();
     const missed = violations(document, { maxFailures: 2, bounds: bound ? [bound] : [] });
     expect(missed).toEqual(said ? [expect.stringMatching(said)] : []);
+  });
+});
+
+describe('a run of which every request was refused', () => {
+  const recording = new Recording(['event']);
+  for (let n = 1; n <= 100; n++) recording.record({ stage: n % 2, kind: 0 }, 429, 100);
+  const result = resultOf(recording, { ...factsOf(), expectedStatuses: [200, 429], perSecond: [] });
+  const refused: RunDocument = { ...document, ...result, histograms: recording.toRecorded() };
+
+  it('has no latency in any output, and no bound of one holds', async () => {
+    expect(JSON.parse(JSON.stringify(refused))).toMatchObject({
+      latencyMs: { count: 0, p50: null, p99: null, points: [] },
+      stages: [{ latencyMs: { p50: null } }, { latencyMs: { p50: null } }],
+      byKind: { event: { p99: null } },
+      byStatus: { 429: { p99: 0.1 } },
+    });
+    for (const text of [documentText(refused), junitXml(refused)]) {
+      expect(text).toContain('latency ms: mean -  p50 -  p90 -  p95 -  p99 -  p99.9 -  max -');
+      expect(text.match(/\/s {2}p50 - {2}p99 - {2}max - ms/g)).toHaveLength(2);
+    }
+    expect(summaryMarkdown(refused)).toContain('| - | - | - | - | - |');
+    for (const bound of ['p99>200', 'p99<200', 'event:p95>200', 'stage 1:max>900']) {
+      const bounds = [parseBound(bound) as NonNullable<ReturnType<typeof parseBound>>];
+      expect(violations(refused, { bounds })).toEqual([expect.stringContaining('so it has no ')]);
+    }
+    const browser = await openBrowser();
+    try {
+      const page = await browser.newPage();
+      await page.setContent(reportHtml(refused));
+      expect(await page.textContent('#cards')).toMatch(/p50– ms.*p99– ms.*p99\.9– ms/s);
+      expect(await page.textContent('#tables')).not.toMatch(/NaN|undefined|null/);
+    } finally {
+      await browser.close();
+    }
   });
 });
 
@@ -205,6 +250,13 @@ describe('the live view', () => {
   it('is a line a second where nobody looks', () => {
     expect(shown(false)[6]).toBe(
       '   7 s        102/s  p50 5.00 ms  p99 70.0 ms  open 7  429: 1  time-out: 1\n',
+    );
+  });
+
+  it('has no latency of a second in which every request was refused', () => {
+    const [second] = document.perSecond as [Second];
+    expect(secondLine({ ...second, statuses: { 429: 100 }, p50Ms: null, p99Ms: null })).toBe(
+      '   1 s        100/s  p50 - ms  p99 - ms  open 1  429: 100',
     );
   });
 

@@ -127,7 +127,7 @@ describe('the figures', () => {
     expect(result.latencyMs.count).toBe(result.statuses[200]);
     expect(result.latencyMs.p50).toBeGreaterThanOrEqual(59);
     expect(result.byStatus['429']?.count).toBe(result.statuses[429]);
-    expect(result.byStatus['429']?.p50).toBeLessThan(result.latencyMs.p50);
+    expect(result.byStatus['429']?.p50).toBeLessThan(result.latencyMs.p50 ?? 0);
   });
 
   it('have a request without an answer at the time for which it was waited', async () => {
@@ -257,6 +257,38 @@ describe('a second', () => {
     const url = await serve((socket) => socket.write(OK));
     const { perSecond, requests } = await runLoad({ ...options(url), ...pace, warmupMs: 200 });
     expect(perSecond.reduce((count, { sent }) => count + sent, 0)).toBe(requests);
+  });
+
+  it.each([
+    ['refused', 'status 429', (socket: Socket) => socket.write(REFUSED)],
+    ['broken off', 'ECONNRESET', (socket: Socket) => socket.resetAndDestroy()],
+  ])('in which every request was %s has no latency, though some were open at its end', async (...fault) => {
+    const [, reason, refuse] = fault;
+    const url = await serve((socket) => setTimeout(() => refuse(socket), 100));
+    const load = { ...options(url), rate: 200, connections: 100, durationMs: 2_100 };
+    const { perSecond, failures, latencyMs, stages } = await runLoad(load);
+    expect(failures).toEqual({ [reason]: 420 });
+    expect(perSecond[0]?.open).toBeGreaterThan(5);
+    for (const { p50Ms, p99Ms } of perSecond) expect([p50Ms, p99Ms]).toEqual([null, null]);
+    for (const { count, p50, p99 } of [latencyMs, stages[0]?.latencyMs ?? latencyMs])
+      expect([count, p50, p99]).toEqual([0, null, null]);
+  });
+
+  it('does not look quicker than the server by what was sent at its end', async () => {
+    const url = await serve((socket) => setTimeout(() => socket.write(OK), 600));
+    const load = { ...options(url), rate: 100, connections: 100, durationMs: 2_000 };
+    const { perSecond } = await runLoad(load);
+    expect(perSecond[0]?.open).toBeGreaterThan(50);
+    for (const { p50Ms } of perSecond) expect(p50Ms).toBeGreaterThan(590);
+  });
+
+  it('tells what waits for longer than a second, also of a server that refuses as late', async () => {
+    const url = await serve((socket) => setTimeout(() => socket.write(REFUSED), 2_500));
+    const load = { ...options(url), rate: 50, connections: 200, durationMs: 4_000, expected: [200, 429] };
+    const { perSecond } = await runLoad(load);
+    const inTime = perSecond.filter(({ late }) => !late);
+    expect(inTime.map(({ statuses }) => (statuses[429] ?? 0) > 0)).toEqual([false, false, true, true]);
+    for (const { p99Ms, second } of inTime) expect(p99Ms).toBeGreaterThan(900 * Math.min(second, 2));
   });
 });
 

@@ -202,9 +202,12 @@ function secondsOf(all: readonly Request[], { err }: Ran): Figure[] {
     const [from, to] = [1000 * (second - 1), 1000 * second];
     const done = all.filter(({ doneMs }) => doneMs >= from && doneMs < to);
     const open = all.filter(({ intendedMs, doneMs }) => intendedMs < to && doneMs >= to);
+    const took = ({ doneMs, intendedMs }: Request): number => doneMs - intendedMs;
+    // What is younger than an answer of the second is not slow yet.
+    const least = Math.min(1000, Math.max(0, ...done.map(took)));
     const values = [
-      ...done.filter(({ status }) => status !== '503').map(({ doneMs, intendedMs }) => doneMs - intendedMs),
-      ...open.map(({ intendedMs }) => to - intendedMs),
+      ...done.filter(({ status }) => status !== '503').map(took),
+      ...open.map(({ intendedMs }) => to - intendedMs).filter((age) => age >= least),
     ];
     const [, rate = 0, p50 = 0, p99 = 0, opened = 0] = printed[second - 1] ?? [];
     return [

@@ -15,7 +15,7 @@ export type KneeOptions = {
   onStep?(step: KneeStep): void;
 };
 
-export type KneeStep = { rate: number; good: boolean; why: readonly string[]; p99Ms: number };
+export type KneeStep = { rate: number; good: boolean; why: readonly string[]; p99Ms: number | null };
 export type Knee = {
   /** Undefined: not even the first rate was good. */
   lastGoodRate: number | undefined;

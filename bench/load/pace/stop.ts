@@ -29,7 +29,7 @@ export function parseCondition(text: string): Condition | undefined {
 export function abortOn(condition: Condition): StopRule {
   let seconds = 0;
   return (second) => {
-    seconds = FIGURES[condition.figure](second) > condition.above ? seconds + 1 : 0;
+    seconds = (FIGURES[condition.figure](second) ?? 0) > condition.above ? seconds + 1 : 0;
     if (seconds < SECONDS_ON_END) return undefined;
     return { reason: `${condition.text} for ${SECONDS_ON_END} seconds (--abort-on)`, failed: true };
   };

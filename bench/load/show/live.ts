@@ -68,6 +68,7 @@ export class LiveView {
   }
 
   #lines(second: Second): string[] {
+    const p99Of = ({ p99Ms }: Second): number => p99Ms ?? 0;
     const width = Math.max(10, (this.#screen.columns ?? 80) - LABEL_CHARS - 1);
     const last = this.#seconds.slice(-width);
     const chart = (label: string, of: (one: Second) => number): string =>
@@ -76,7 +77,7 @@ export class LiveView {
     return [
       secondLine(second).slice(0, (this.#screen.columns ?? 80) - 1),
       chart(`rate, to ${most(rateOf)}/s`, rateOf),
-      chart(`p99, to ${most(({ p99Ms }) => p99Ms)} ms`, ({ p99Ms }) => p99Ms),
+      chart(`p99, to ${most(p99Of)} ms`, p99Of),
       chart(`failed, to ${most(({ failed }) => failed)}/s`, ({ failed }) => failed),
     ];
   }

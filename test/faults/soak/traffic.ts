@@ -70,7 +70,7 @@ export async function runTraffic(
   const worst = (of: (result: LoadResult) => number): number => Math.max(...results.map(of));
   return {
     ...answersOf(results),
-    p50Ms: worst(({ latencyMs }) => latencyMs.p50),
-    p99Ms: worst(({ latencyMs }) => latencyMs.p99),
+    p50Ms: worst(({ latencyMs }) => latencyMs.p50 ?? 0),
+    p99Ms: worst(({ latencyMs }) => latencyMs.p99 ?? 0),
   };
 }
