@@ -6,6 +6,7 @@ import { surroundings } from '../src/commands/load/load.ts';
 import { hostEnvironment } from '../src/config.ts';
 import { buildRef, compareRefs, comparisonText } from './compare.ts';
 import { describeEnvironment, type Environment, machineName } from './environment.ts';
+import { generatorCommand } from './generator.ts';
 import { OWN_DIST, ROOT } from './harness.ts';
 import { hostileCommand } from './hostile/main.ts';
 import { isolationCommand } from './isolation/main.ts';
@@ -147,6 +148,7 @@ async function compare(refs: readonly string[], flags: Flags): Promise<number> {
 const OWN: Readonly<Record<string, (args: string[]) => Promise<number>>> = {
   load: (args) => loadMain(args, surroundings(args)),
   knee: kneeCommand,
+  generator: generatorCommand,
   limits: limitsCommand,
   isolation: isolationCommand,
   hostile: hostileCommand,

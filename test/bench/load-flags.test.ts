@@ -114,6 +114,37 @@ describe('habits', () => {
   });
 });
 
+describe('several processes', () => {
+  it.each([
+    [['--find-knee'], 'leave --processes out, or give several the rates by --stages'],
+    [['--verify', '--sink', 'ndjson:/s'], 'leave --processes out, or verify at a rate that one sends'],
+    [['--verify-with', 'cat'], 'give each --part a --verify-with'],
+    [['--part', '0/2'], 'start a process for each part'],
+    [['--stream', 's.ndjson'], 'start a process for each --part with a --stream'],
+  ])('do not go with %j, and the error says what to do', (args, what) => {
+    expect(() => parse('--rate', '50', ...args, '--processes', '2')).toThrow(UsageError);
+    const said = `--processes: does not go with ${args[0]}: `;
+    expect(() => parse('--rate', '50', ...args, '--processes', '2')).toThrow(said);
+    expect(() => parse('--rate', '50', ...args, '--processes', '2')).toThrow(what);
+    expect(parse('--rate', '50', ...args, '--processes', '1').processes).toBe(1);
+  });
+
+  it('do not make the same projects', () => {
+    const args = ['--projects', '5', '--api', 'http://h', '--rate', '50'];
+    expect(() => parseLoadCommand([...args, '--processes', '2'])).toThrow('name them by --dsn-file');
+  });
+
+  it('of which each is a part go with --verify-with and --stream, and not with --verify', () => {
+    const args = ['--rate', '50', '--part', '0/2'] as const;
+    expect(parse(...args, '--verify-with', 'cat', '--stream', 's.ndjson')).toMatchObject({
+      verify: { command: 'cat' },
+      output: { stream: 's.ndjson' },
+    });
+    expect(() => parse(...args, '--verify')).toThrow('the sink counts the envelopes of all parts');
+    expect(() => parse(...args, '--find-knee')).toThrow('every step needs one process');
+  });
+});
+
 describe('an error', () => {
   it.each([
     [[], '--dsn'],

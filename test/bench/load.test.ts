@@ -13,6 +13,7 @@ import { findKnee } from '../../bench/load/pace/knee.ts';
 import { segmentsOf } from '../../bench/load/pace/pace.ts';
 import { decodeHistogram } from '../../bench/load/recording.ts';
 import type { LoadResult } from '../../bench/load/result.ts';
+import { loadText } from '../../bench/load/show/text.ts';
 import { violations } from '../../bench/load/thresholds.ts';
 import { CANONICAL_MIX, parseMix, Workload } from '../../bench/workload.ts';
 
@@ -316,6 +317,26 @@ describe('results', () => {
     expect(merged.perSecond.reduce((count, { ok, failed }) => count + ok + failed, 0)).toBe(80);
     // What was merged can be merged again.
     expect(mergeParallel([merged]).latencyMs).toEqual(merged.latencyMs);
+  });
+
+  it('of parts that a server answers after the end have all that is late', async () => {
+    const url = await serve((socket) => setTimeout(() => socket.write(OK), 400));
+    const load = { ...options(url), rate: 50, connections: 40, durationMs: 1_000, encoding: 'none' as const };
+    const parts = await Promise.all(
+      [0, 0.5].map((phase) => runWith({ ...load, phase }, { keepHistograms: true })),
+    );
+    const merged = mergeParallel(parts);
+    for (const { late } of parts) expect(late).toBeGreaterThan(10);
+    const of = (count: (part: LoadResult) => number): number =>
+      parts.reduce((sum, one) => sum + count(one), 0);
+    expect(merged.late).toBe(of(({ late }) => late));
+    expect(merged.stages[0]?.late).toBe(merged.late);
+    expect([merged.answered, merged.answered + merged.late]).toEqual([of(({ answered }) => answered), 100]);
+    expect(merged.ratePerSec).toBe(merged.answered / merged.seconds);
+    const lateOnes = merged.perSecond.filter(({ late }) => late);
+    expect(lateOnes.reduce((sum, { ok }) => sum + ok, 0)).toBe(merged.late);
+    expect(loadText(merged)).toContain(`(${merged.answered}, and ${merged.late} after the end)`);
+    expect(loadText(merged)).toContain(`${merged.late} of 100 expected answers came after the end`);
   });
 
   it('have failed when one of them was aborted, in any order', async () => {

@@ -95,6 +95,18 @@ describe('npm run bench', () => {
   );
 
   it.runIf(isLong)(
+    'measures what a request costs the load generator',
+    () => {
+      const { status, stdout, stderr } = bench('generator', '--seconds', '1');
+      expect(status, stdout + stderr).toBe(0);
+      expect(stdout).toMatch(
+        /^closed loop: [1-9]\d*\.\d µs .*\nopen loop, 200\/s: [1-9].*\nopen loop, 2000\/s: [1-9].*\nopen loop, 20000\/s: [1-9]/,
+      );
+    },
+    MS_MAX,
+  );
+
+  it.runIf(isLong)(
     'measures a sink',
     () => {
       const { status, stdout, stderr } = bench('sinks', 'ndjson', '--smoke');

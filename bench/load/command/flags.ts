@@ -227,13 +227,23 @@ function stopOf(flags: Flags): StopRule | undefined {
   return firstOf([...rules, untilTime(moment('until', until, ', or a number of requests'))]);
 }
 
-/** Several processes with a part of the plan each, and what they cannot share. */
+/** What several processes cannot share, and what to do in their place. */
+const ALONE = {
+  'find-knee': 'every step needs one process; leave --processes out, or give several the rates by --stages',
+  verify: 'the sink counts the envelopes of all; leave --processes out, or verify at a rate that one sends',
+  'verify-with': 'one process has the ids; leave --processes out, or give each --part a --verify-with',
+  projects: 'each would make them; make them beforehand and name them by --dsn-file',
+  part: 'it is one process of several; start a process for each part',
+  stream:
+    'each has seconds of its own; start a process for each --part with a --stream, and merge their --json',
+} as const;
+
+/** Several processes with a part of the plan each. */
 function processesOf(flags: Flags): number {
   const processes = whole('processes', flags.processes ?? '1', { least: 1, most: PROCESSES_MAX });
-  const alone = (['find-knee', 'verify', 'verify-with', 'projects', 'part', 'stream'] as const).find(
-    (name) => flags[name],
-  );
-  if (processes > 1 && alone !== undefined) throw new UsageError(`--processes: does not go with --${alone}`);
+  const names = Object.keys(ALONE) as (keyof typeof ALONE)[];
+  const name = processes > 1 ? names.find((one) => flags[one]) : undefined;
+  if (name) throw new UsageError(`--processes: does not go with --${name}: ${ALONE[name]}`);
   return processes;
 }
 
@@ -251,7 +261,12 @@ export function partsOf(args: string[], count: number, startAt: Date): string[][
 /** The plan's part of `load`: what many do together is divided, and the seed is another one. */
 function partOf(load: LoadOptions, flags: Flags): LoadOptions {
   if (flags.part === undefined) return load;
-  if (flags['find-knee']) throw new UsageError('--part: does not go with --find-knee');
+  if (flags['find-knee'])
+    throw new UsageError(`--part: does not go with --find-knee: every step needs one process`);
+  if (flags.verify)
+    throw new UsageError(
+      '--part: does not go with --verify: the sink counts the envelopes of all parts; --verify-with looks up those of one',
+    );
   const { at, of } = part('part', flags.part);
   const divided = (count: number): number => Math.floor(count / of) + (at < count % of ? 1 : 0);
   const { segments, connections, rare = { clients: 0, share: 0 }, requestsMax } = load;
