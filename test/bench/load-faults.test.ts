@@ -335,6 +335,42 @@ function comparable({
   ];
 }
 
+it('parts that a slow server answers after the end merge with what is late, in every output', async () => {
+  const server = await serve({ cap: 150 });
+  const startAt = new Date(Date.now() + 5_000).toISOString();
+  const part = (at: number): Promise<Ran> =>
+    command.run(
+      ...['--dsn', server.dsn, ...SENT, '--rate', '300', '--duration', '3s', '--warmup', '0', '--quiet'],
+      ...['--part', `${at}/2`, '--start-at', startAt, '--json', `part${at}.json`],
+    );
+  const ran = await Promise.all([part(0), part(1)]);
+  expect(
+    ran.map(({ status }) => status),
+    ran.map(({ err }) => err).join(''),
+  ).toEqual([0, 0]);
+  const merged = await command.run(
+    ...['merge', 'part0.json', 'part1.json', '--json', 'parts.json', '--junit', 'parts.xml'],
+    ...['--summary', 'parts.md', '--report', 'parts.html', '--min-rate', '290'],
+  );
+  const { late, answered, stages, perSecond, ratePerSec } = command.document('parts.json');
+  const parts = [0, 1].map((at) => command.document(`part${at}.json`));
+  expect(late).toBe(parts.reduce((sum, one) => sum + one.late, 0));
+  expect([answered + late, stages[0]?.late]).toEqual([server.answeredAt.length, late]);
+  expect(answered + late).toBe(900);
+  // The server's own notes say how many came after the end of the part that ended last, or first.
+  const ends = parts.map(({ startedAt, seconds }) => Date.parse(startedAt) + 1000 * seconds);
+  const after = (ms: number): number => server.answeredAt.filter((at) => at >= ms).length;
+  const border = 10 + 0.15 * server.lagMs;
+  expect(late).toBeGreaterThanOrEqual(after(Math.max(...ends)) - border);
+  expect(late).toBeLessThanOrEqual(after(Math.min(...ends)) + border);
+  expect(perSecond.reduce((sum, { ok }) => sum + ok, 0)).toBe(900);
+  for (const text of [merged.out, bodyOf('parts.xml'), bodyOf('parts.md')])
+    expect(text).toContain(`${late} of 900 expected answers came after the end: the server did not keep up`);
+  expect(bodyOf('parts.html')).toContain(`"late":${late}`);
+  expect(merged.err).toBe(`FAILED: ${ratePerSec.toFixed(1)} requests/s, wanted are at least 290\n`);
+  expect(merged.status).toBe(1);
+});
+
 it('two processes say the same as one that sends at the rate of both', async () => {
   const run = async (name: string, ...args: string[]): Promise<[Ran, number[]]> => {
     // Its delays are the same in both runs, from the first request to the last.

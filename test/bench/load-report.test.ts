@@ -115,6 +115,7 @@ describe('the report', () => {
     expect(await page.locator('#charts').innerHTML()).not.toMatch(/NaN|undefined|Infinity/);
     const cards = await page.textContent('#cards');
     expect(cards).toContain('failed2');
+    expect(cards).toContain('answered as expected100/s1000 in time, 0 after the end');
     expect(await page.textContent('#tables')).toContain(HOSTILE);
     const ground = await page.evaluate('getComputedStyle(document.body).backgroundColor');
     expect(ground).toBe(colorScheme === 'dark' ? 'rgb(15, 20, 27)' : 'rgb(245, 246, 248)');
@@ -251,6 +252,12 @@ describe('the live view', () => {
     expect(shown(false)[6]).toBe(
       '   7 s        102/s  p50 5.00 ms  p99 70.0 ms  open 7  429: 1  time-out: 1\n',
     );
+  });
+
+  it('has a count, not a rate, of what came after the end', () => {
+    const [second] = document.perSecond as [Second];
+    expect(secondLine({ ...second, ms: 250, ok: 30 })).toContain(' 120/s ');
+    expect(secondLine({ ...second, ms: 250, ok: 30, late: true })).toContain(' 30.0 after the end ');
   });
 
   it('has no latency of a second in which every request was refused', () => {

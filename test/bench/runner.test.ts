@@ -1,10 +1,14 @@
 /** A run of benches: which order, and what becomes of a job that fails. */
+import { execFileSync } from 'node:child_process';
+import { readFileSync, rmSync, symlinkSync } from 'node:fs';
+import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import type { Job, Settings } from '../../bench/plan.ts';
 import { parseRecords, recordsToText } from '../../bench/records.ts';
 import { runJobs } from '../../bench/runner.ts';
 import { summarise } from '../../bench/summary.ts';
 import { summaryText } from '../../bench/text.ts';
+import { temporaryFolder } from '../support/servers.ts';
 
 const environment = {
   date: '2026-01-01',
@@ -74,4 +78,19 @@ describe('a run', () => {
     expect(said[0]).toBe('round 1/1  flaky  once more: stood still');
     expect(said.filter((line) => line.includes('once more'))).toHaveLength(2);
   });
+});
+
+it('the help names every command that has a command line of its own, and needs no build', () => {
+  const root = new URL('../..', import.meta.url);
+  const main = readFileSync(new URL('bench/main.ts', root), 'utf8');
+  const [, rows = ''] = /const OWN: [^{]*\{\n([^}]*)\n\};/.exec(main) ?? [];
+  const names = [...rows.matchAll(/^ {2}(\w+):/gm)].map(([, name]) => name);
+  expect(names.length).toBeGreaterThan(5);
+  // Neither npm nor tsc is found there.
+  const dir = temporaryFolder('help');
+  symlinkSync('/bin/sed', join(dir, 'sed'));
+  const options = { cwd: root, encoding: 'utf8', env: { PATH: dir } } as const;
+  const help = execFileSync('/bin/sh', ['bench/bench.sh', '--help'], options);
+  rmSync(dir, { recursive: true });
+  for (const name of names) expect(help).toMatch(new RegExp(`^npm run bench -- ${name} `, 'm'));
 });

@@ -147,6 +147,11 @@ describe('npm run bench', () => {
     expect(readFileSync(join(folder, 'report.html'), 'utf8')).toBe(before);
   });
 
+  it('compares a report with an earlier run', () => {
+    expect(bench('report', folder, '--beside', folder).status).toBe(0);
+    expect(readFileSync(join(folder, 'report.html'), 'utf8')).toContain('<h2>Beside an earlier run</h2>');
+  });
+
   it.runIf(isLong)(
     'compares two versions',
     () => {

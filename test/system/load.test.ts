@@ -1,8 +1,17 @@
 /** `sluice load` as a user runs it, against the whole system, with faults in the middle. */
-import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, symlinkSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { parse } from 'yaml';
 import type { RunDocument } from '../../bench/load/document.ts';
 import { openBrowser } from '../support/browser.ts';
 import { freeze, thaw } from '../support/freeze.ts';
@@ -176,6 +185,43 @@ describe('against ingest with two workers', () => {
     expect([twice.status, twice.err]).toEqual([1, 'sluice load: merge: a run is in two of the files\n']);
     const none = await load('merge', 'g1.json', 'junit.xml');
     expect([none.status, none.err]).toEqual([1, expect.stringContaining('junit.xml')]);
+  });
+
+  it('the ten generators of deploy/kubernetes/load, with a smaller plan, are one result', async () => {
+    const folder = new URL('../../deploy/kubernetes/load/', import.meta.url).pathname;
+    const job = parse(readFileSync(join(folder, 'job.yaml'), 'utf8'));
+    const { completions, template } = job.spec;
+    const [name, ...args]: string[] = template.spec.containers[0].args;
+    expect([name, completions]).toEqual(['load', 10]);
+    const startAt = new Date(Date.now() + 20_000).toISOString();
+    const partOf = async (index: number): Promise<void> => {
+      const own = args.map((arg) =>
+        arg
+          .replace('$(DSN)', system.dsn(project))
+          .replace('$(JOB_COMPLETION_INDEX)', `${index}`)
+          .replace('$(START_AT)', startAt)
+          .replace(/^--stages=.*/, '--stages=1s:50,2s:250'),
+      );
+      const { status, out, err } = await load(...own);
+      // The log of a pod is both.
+      writeFileSync(join(dir, `load-${index}.json`), out + err);
+      expect(status, out + err).toBe(0);
+    };
+    await Promise.all(Array.from({ length: completions }, (_, index) => partOf(index)));
+    const told = readFileSync(join(folder, 'kustomization.yaml'), 'utf8');
+    const merge = /^# +sluice load (merge load-\*\.json --report .*) --max-p99 250 (.*)$/m.exec(told);
+    const names = Array.from({ length: completions }, (_, index) => `load-${index}.json`);
+    const [, command = '', more = ''] = merge ?? [];
+    const merged = await load(
+      ...command.split(' ').flatMap((word) => (word === 'load-*.json' ? names : [word])),
+      ...[...more.split(' '), '--json', 'ten.json'],
+    );
+    expect(merged.status, merged.err).toBe(0);
+    const { requests, failed, targetRate, runs, stages, connections, startedAt } = documentAt('ten.json');
+    expect([requests, failed, targetRate, runs.length, connections]).toEqual([325, 0, 250, 10, 640]);
+    expect(stages.map((one) => one.name)).toEqual(['0 → 50/s', '50 → 250/s']);
+    expect(Date.parse(startedAt)).toBeGreaterThanOrEqual(Date.parse(startAt));
+    expect(readFileSync(join(dir, 'all.html'), 'utf8')).toContain('"requests":325');
   });
 });
 
