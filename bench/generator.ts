@@ -1,6 +1,6 @@
 /**
- * `npm run bench -- generator`: what a request costs the load generator, on a bare server. The server and `sluice load` are processes
- * of their own, as a user has them.
+ * `npm run bench -- generator`: what a request costs the load generator, on a bare server. The
+ * server and `sluice load` are processes of their own, as a user has them.
  */
 import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';

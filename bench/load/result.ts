@@ -18,9 +18,10 @@ export type Percentiles = {
 export type Latency = Percentiles & { points: readonly (readonly [percentile: number, ms: number])[] };
 
 /**
- * The answers that came in one second, those to requests of the warm-up included. `second` counts from 1. The percentiles count
- * requests that had no answer yet, too, at their age, unless an answer of the second took longer: a server that says nothing is not
- * quick. They are null where nothing but refusals and broken connections came.
+ * The answers that came in one second, those to requests of the warm-up included. `second` counts
+ * from 1. The percentiles count requests that had no answer yet, too, at their age: a server that
+ * says nothing is not quick. SecondCounts leaves out those that are too young to tell. The
+ * percentiles are null where nothing but refusals and broken connections came.
  */
 export type Second = {
   second: number;

@@ -31,8 +31,9 @@ export class SecondCounts {
   }
 
   /**
-   * Requests that are due and have no answer, at their age: after all answers of the second. A request that is younger than one of
-   * these took, refusals included, is not slow yet: its age would make the second look quicker. Above a second every age counts.
+   * Requests that are due and have no answer, at their age; noted after all answers of the second.
+   * One that is younger than such an answer took, refusals included, is not slow yet: its age would
+   * make the second look quicker. Above a second every age counts.
    */
   noteOpen(us: number, count = 1): void {
     this.#open += count;
