@@ -41,7 +41,9 @@ export class Slices {
     }
   }
 
-  /** Does the steps, and measures how many milliseconds they take, the pauses between them left out. */
+  /**
+   * Does the steps, and measures how many milliseconds they take, without the pauses between them.
+   */
   *timed<T>(steps: Steps<T>): Steps<{ result: T; ms: number }> {
     for (let ms = 0; ; ) {
       const began = this.#now();

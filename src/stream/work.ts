@@ -11,10 +11,11 @@
  *   no burst is queued that takes longer. A project that is alone has no bound.
  * - At a processor: an item adds twice its work to the debt, estimated from its inflated size.
  *   Scrubbing adds the time that it took if that is more; then at most SCRUBBED_TIMES_MAX times the
- *   estimate, because the project is not to blame for a machine that stands still. While the frames in hand are older than WORK_BEHIND_MS, the processor names each
- *   project that owed more than WORK_HEAVY_MS when its frame was stored. All workers refuse a named
- *   project for WORK_REST_MS, and from then on its work costs twice as much. The price falls while
- *   no processor names the project.
+ *   estimate, because the project is not to blame for a machine that stands still. While the frames
+ *   in hand are older than WORK_BEHIND_MS, the processor names each project that owed more than
+ *   WORK_HEAVY_MS when its frame was stored. All workers refuse a named project for WORK_REST_MS,
+ *   and from then on its work costs twice as much. The price falls while no processor names the
+ *   project.
  *
  * The first bound does not know how fast the processors are. The second makes up for slow
  * processors and for many workers. A processor that was away is late as well. Even then it names no
