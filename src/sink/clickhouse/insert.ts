@@ -62,9 +62,13 @@ export async function insertRows(server: Server, insert: Insert): Promise<Refuse
 /**
  * Stores the rows that violate no constraint, in one insert. This takes a few statements, however
  * many rows violate one.
+ *
+ * The rows that the table then lacks are the others. But a replica that lags behind lacks more, and
+ * such a row must not become a dead letter. So the store has to confirm that each of these rows
+ * breaks a rule.
  * @param refusal why the store refuses some of the rows
  * @returns the other rows; undefined, and some rows may be stored, if the store does not say which
- * rule they violate, or cannot apply this rule to rows that are not in the table
+ * rule they violate, cannot apply this rule to rows that are not in the table, or does not confirm
  * @throws UnavailableError
  */
 async function violatingRows(
@@ -73,16 +77,22 @@ async function violatingRows(
   { rows, refusal }: { rows: Rows; refusal: RefusedError },
 ): Promise<Refused[] | undefined> {
   const rules = new Map<string, string>();
+  let holds = '';
   for (let next: RefusedError | undefined = refusal; next; ) {
     if (next.rule === undefined || rules.has(next.rule)) return undefined;
     rules.set(next.rule, next.message);
-    next = await refusalOf(server, insert, rows, [...rules.keys()]);
+    holds = [...rules.keys()].map((rule) => `(${rule})`).join(' AND ');
+    next = await refusalOf(server, insert, rows, holds);
   }
   const places = rows.flatMap((row) => placeOf(insert.origins[row]) ?? []);
   if (places.length < rows.length) return undefined;
   const stored = await storedRows(server, insert.table, places);
+  const lacking = rows.filter((_, at) => !stored.has(places[at]?.rowKey ?? ''));
+  // Stores nothing, and fails if one of these rows breaks no rule.
+  const breaksNone = `throwIf(ifNull(${holds}, 0))`;
+  if (lacking.length > 0 && (await refusalOf(server, insert, lacking, breaksNone))) return undefined;
   const reason = [...new Set(rules.values())].join(', ');
-  return rows.filter((_, at) => !stored.has(places[at]?.rowKey ?? '')).map((row) => ({ row, reason }));
+  return lacking.map((row) => ({ row, reason }));
 }
 
 const placeOf = (origin: Origin | undefined): { rowKey: string; receivedAt: number } | undefined =>
@@ -94,17 +104,17 @@ function* each(parts: readonly Rows[]): Generator<Rows> {
 }
 
 /**
- * Inserts these rows; with `rules`, only those that satisfy them.
+ * Inserts these rows; with `where`, only those for which this expression is true.
  * @returns why the store refuses some of them; undefined when the rows are stored
  */
 async function refusalOf(
   server: Server,
   { table, buffer }: Insert,
   rows: Rows,
-  rules?: readonly string[],
+  where?: string,
 ): Promise<RefusedError | undefined> {
   try {
-    await server.insert(table, bytesOf(buffer, rows), rules);
+    await server.insert(table, bytesOf(buffer, rows), where);
     return undefined;
   } catch (error) {
     if (error instanceof RefusedError) return error;

@@ -139,11 +139,10 @@ function asOutage(error: unknown): unknown {
   return new UnavailableError(`clickhouse: ${sentence(error)}`, { cause: error });
 }
 
-/** Returns the part of an INSERT that leaves out rows which break one of these rules. */
-function filterOf(table: TableName, rules: readonly string[]): string {
+/** Returns the part of an INSERT that takes only the rows for which this expression is true. */
+function filterOf(table: TableName, where: string): string {
   const structure = WRITTEN[table].map((column) => column.join(' ')).join(', ');
   const columns = WRITTEN[table].map(([name]) => name).join(', ');
-  const where = rules.map((rule) => `(${rule})`).join(' AND ');
   return `SELECT ${columns} FROM input('${structure.replaceAll("'", "\\'")}') WHERE ${where} `;
 }
 
@@ -220,13 +219,13 @@ export class Server {
    * Resolves when the rows are stored. Asynchronous inserts are switched off, whatever the user's
    * profile says.
    * @param rows in RowBinary
-   * @param rules expressions of constraints: rows for which one of them is not true are left out
+   * @param where only rows for which this expression is true are stored
    * @throws RefusedError, UnavailableError
    */
-  async insert(table: TableName, rows: readonly Uint8Array[], rules: readonly string[] = []): Promise<void> {
+  async insert(table: TableName, rows: readonly Uint8Array[], where?: string): Promise<void> {
     const columns = WRITTEN[table].map(([name]) => name).join(', ');
     const settings = 'async_insert = 0, max_partitions_per_insert_block = 0';
-    const filter = rules.length === 0 ? '' : filterOf(table, rules);
+    const filter = where === undefined ? '' : filterOf(table, where);
     const query = `INSERT INTO $db.${table} (${columns}) ${filter}SETTINGS ${settings} FORMAT RowBinary`;
     try {
       const values = Readable.from(rows, { objectMode: false });
