@@ -3,6 +3,10 @@ import { connect, type Socket } from 'node:net';
 import { gzipSync } from 'node:zlib';
 import { Asking, Tally } from '../hostile/asking.ts';
 import { headOf } from '../hostile/uploads.ts';
+import { stamped } from '../load/body.ts';
+import { OTLP_PATHS, OTLP_TYPES, type OtlpEncoding, otlpBody } from '../otlp.ts';
+import { ID_PLACEHOLDER } from '../payloads.ts';
+import { seededRandom } from '../random.ts';
 
 const MIB = 1024 * 1024;
 const SLOW_UPLOADS = 1_200;
@@ -54,12 +58,27 @@ const bodies =
   (perSecond: number, body: Buffer, encoding = ''): Isolated['run'] =>
   (port, path, ms) => {
     const request = Buffer.concat([headOf(path, body.length, encoding), body]);
-    const ask = async (asking: Asking): Promise<string> => {
-      const { status, body: said } = await asking.ask(request);
-      return status === 0 ? `0 ${said}` : `${status}`;
-    };
-    return sustain(perSecond, ms, ask, port);
+    return sustain(perSecond, ms, (asking) => answerTo(asking, request), port);
   };
+
+async function answerTo(asking: Asking, request: Buffer): Promise<string> {
+  const { status, body } = await asking.ask(request);
+  return status === 0 ? `0 ${body}` : `${status}`;
+}
+
+/** Valid requests of OTLP, each with another id in it: the same bytes would be a resend, which costs nothing but its recognition. */
+function otlpSpans(perSecond: number, spans: number, encoding: OtlpEncoding): Isolated {
+  const body = otlpBody('otlp-traces', encoding, seededRandom(spans), spans);
+  let count = 0;
+  const run: Isolated['run'] = (port, path, ms) => {
+    const address = path.replace('/envelope/', OTLP_PATHS['otlp-traces']);
+    const head = headOf(address, body.length, '', OTLP_TYPES[encoding]);
+    const send = (asking: Asking): Promise<string> =>
+      answerTo(asking, Buffer.concat([head, stamped(body, ID_PLACEHOLDER, count++)]));
+    return sustain(perSecond, ms, send, port);
+  };
+  return { name: `OTLP ${encoding}, ${spans.toLocaleString('en')} spans, ${perSecond}/s`, run };
+}
 
 /**
  * Bodies of 5 MB that begin fast, then keep just above the pace at which they are cut. Those that are refused are told so with their
@@ -175,6 +194,10 @@ export function isolated(): Isolated[] {
     // What the plans Pro and Business allow.
     { name: '1,000 logs in one, 17/s', run: bodies(17, logs) },
     { name: '1,000 logs in one, 167/s', run: bodies(167, logs) },
+    otlpSpans(17, 5_000, 'protobuf'),
+    otlpSpans(17, 5_000, 'json'),
+    otlpSpans(167, 500, 'protobuf'),
+    otlpSpans(167, 500, 'json'),
     { name: 'deep brackets, 10/s', run: bodies(10, brackets, 'gzip') },
     { name: 'costly to filter, 10/s', run: bodies(10, costlyEvents(), 'gzip') },
     { name: 'dead letters, 2,000/s', run: bodies(100, Buffer.from(unreadable)) },
