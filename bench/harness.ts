@@ -13,7 +13,13 @@ import { pathToFileURL } from 'node:url';
 import { freePort, type RunningServer, startRedis } from '../src/commands/dev/servers.ts';
 import { childEnvironment } from '../src/config.ts';
 import type { NewProject } from '../src/projects/project-store.ts';
-import { type BrokerOptions, startBroker, withLastWords } from './broker.ts';
+import {
+  type BrokerOptions,
+  type BrokerPlace,
+  brokerPlaces,
+  startBrokerAt,
+  withLastWords,
+} from './broker.ts';
 import { childrenOf, cpuUs, peakRssBytes } from './processes.ts';
 import { type Samples, scrape, total } from './scrape.ts';
 import type { Target } from './workload.ts';
@@ -47,7 +53,8 @@ export class Harness {
   readonly #options: HarnessOptions;
   readonly #dir = mkdtempSync(join(tmpdir(), 'sluice-bench-'));
   #redis: RunningServer | undefined;
-  #nats: RunningServer | undefined;
+  #brokerPlaces: BrokerPlace[] = [];
+  #brokers: RunningServer[] = [];
   #ingest: ChildProcess | undefined;
   #processor: ChildProcess | undefined;
   #ports = { http: 0, admin: 0, processor: 0 };
@@ -64,15 +71,16 @@ export class Harness {
       return harness;
     } catch (error) {
       await harness.stop();
-      throw await withLastWords(error, harness.#nats);
+      throw await withLastWords(error, harness.#brokers[0]);
     }
   }
 
   get url(): string {
     return `http://127.0.0.1:${this.#ports.http}`;
   }
+  /** Of all servers, as SLUICE_NATS_URL has them. */
   get natsUrl(): string {
-    return this.#nats?.url ?? '';
+    return this.#brokers.map(({ url }) => url).join(',');
   }
   get redisUrl(): string {
     return this.#redis?.url ?? '';
@@ -81,17 +89,30 @@ export class Harness {
   async #start(): Promise<void> {
     const { bins, broker = {}, streamMaxBytes: maxBytes = STREAM_BYTES_FULL } = this.#options;
     this.#redis = await startRedis(bins.redis, join(this.#dir, 'redis'));
-    this.#nats = await startBroker(bins.nats, join(this.#dir, 'nats'), broker);
+    this.#brokerPlaces = await brokerPlaces(this.#dir, broker);
+    await this.startBrokers();
     this.#ports = { http: await freePort(), admin: await freePort(), processor: await freePort() };
     const link = await this.#connect();
     const { setupTopology } = await this.#module<typeof import('../src/stream/setup/setup.ts')>(
       'stream/setup/setup.js',
       'stream/topology.js',
     );
-    await setupTopology(link, { replicas: 1, shards: 1, maxBytes });
+    const topology = { replicas: this.#brokers.length, shards: 1, maxBytes };
+    const setup = () => setupTopology(link, topology, { emptyBuckets: true });
+    // A cluster answers before it has a leader.
+    if (this.#brokers.length > 1) await until(() => setup().then(Boolean, () => false));
+    else await setup();
     await link.close();
     this.#ingest = this.#command('ingest', this.#ports.admin);
     await ready(this.#ingest, `${this.url}/readyz`);
+  }
+
+  /** @param count the first ones; again, once they have ended. Default: all */
+  async startBrokers(count = this.#brokerPlaces.length): Promise<void> {
+    const { bins, broker = {} } = this.#options;
+    const places = this.#brokerPlaces.slice(0, count);
+    const started = await Promise.all(places.map((place) => startBrokerAt(bins.nats, place, broker)));
+    this.#brokers = [...started, ...this.#brokers.slice(count)];
   }
 
   /** @param before where builds up to 0.2.0 have it */
@@ -104,7 +125,7 @@ export class Harness {
   async #connect(): Promise<import('../src/stream/nats.ts').NatsLink> {
     const { NatsLink } = await this.#module<typeof import('../src/stream/nats.ts')>('stream/nats.js');
     const { createLog } = await this.#module<typeof import('../src/lib/log.ts')>('lib/log.js');
-    return NatsLink.connect({ urls: [this.natsUrl], name: 'bench', log: createLog('silent') });
+    return NatsLink.connect({ urls: this.natsUrl.split(','), name: 'bench', log: createLog('silent') });
   }
 
   #command(name: 'ingest' | 'processor', adminPort: number): ChildProcess {
@@ -164,7 +185,7 @@ export class Harness {
       primary: [this.#ingest?.pid ?? 0],
       worker: childrenOf(this.#ingest?.pid ?? 0),
       redis: [this.#redis?.pid ?? 0],
-      broker: [this.#nats?.pid ?? 0],
+      broker: this.#brokers.map(({ pid }) => pid),
       processor: this.#processor ? [this.#processor.pid ?? 0] : [],
     };
   }
@@ -185,11 +206,11 @@ export class Harness {
   forgetPeaks(): void {
     for (const pid of Object.values(this.pids()).flat()) writeFileSync(`/proc/${pid}/clear_refs`, '5');
   }
-  /** Of the streams on the disk. */
+  /** Of the streams on the disk, of one server. */
   streamBytes(): number {
-    const files = readdirSync(join(this.#dir, 'nats'), { recursive: true, encoding: 'utf8' });
-    const sizeOf = (file: string): number =>
-      statSync(join(this.#dir, 'nats', file), { throwIfNoEntry: false })?.size ?? 0;
+    const dir = this.#brokerPlaces[0]?.dir ?? '';
+    const files = readdirSync(dir, { recursive: true, encoding: 'utf8' });
+    const sizeOf = (file: string): number => statSync(join(dir, file), { throwIfNoEntry: false })?.size ?? 0;
     return files.reduce((sum, file) => sum + sizeOf(file), 0);
   }
   metrics(): Promise<Samples> {
@@ -214,7 +235,7 @@ export class Harness {
     await Promise.all([killed(this.#ingest), killed(this.#processor)]);
     // Their primary is dead, so they are leaving in any case, slowly.
     for (const pid of workers) killIfAlive(pid);
-    await Promise.all([this.#redis?.stop(), this.#nats?.stop()]);
+    await Promise.all([this.#redis?.stop(), ...this.#brokers.map((server) => server.stop())]);
     rmSync(this.#dir, { recursive: true, force: true });
   }
 }
@@ -231,6 +252,14 @@ function killIfAlive(pid: number): void {
     process.kill(pid, 'SIGKILL');
   } catch {
     // It was faster.
+  }
+}
+
+/** @throws when `happens` stays false for too long */
+async function until(happens: () => Promise<boolean>): Promise<void> {
+  for (const end = performance.now() + READY_MS_MAX; !(await happens()); ) {
+    if (performance.now() > end) throw new Error(`not within ${READY_MS_MAX} ms`);
+    await new Promise((resolve) => setTimeout(resolve, 100));
   }
 }
 

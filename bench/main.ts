@@ -26,6 +26,7 @@ import {
   type Settings,
   systemJobs,
 } from './plan.ts';
+import { powerCutCommand } from './power-cut.ts';
 import { projectsCommand } from './projects/main.ts';
 import { ratesCommand } from './rates.ts';
 import { rewriteReport, writeReport } from './report.ts';
@@ -155,6 +156,7 @@ const OWN: Readonly<Record<string, (args: string[]) => Promise<number>>> = {
   projects: projectsCommand,
   sinks: sinksCommand,
   rates: ratesCommand,
+  'power-cut': powerCutCommand,
   otlp: spanBatchesCommand,
 };
 

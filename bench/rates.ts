@@ -1,5 +1,5 @@
 /**
- * `npm run bench -- rates [RATE …] [--sink NAME] [--rounds N] [--seconds N] [--seed N] [--smoke] [--out FILE]`: what an event costs
+ * `npm run bench -- rates [RATE …] [--sink NAME] [--servers N] [--sync-always] [--rounds N] [--seconds N] [--seed N] [--smoke] [--out FILE]`: what an event costs
  * from its socket to its store at a few hundred a second, where most users are, and at saturation; and what the processes use at rest.
  * Fails when a request was not answered with 200, or an event is not stored in the end.
  *
@@ -204,6 +204,8 @@ export async function ratesCommand(args: string[]): Promise<number> {
       seconds: { type: 'string' },
       seed: { type: 'string', default: '1' },
       smoke: { type: 'boolean', default: false },
+      servers: { type: 'string', default: '1' },
+      'sync-always': { type: 'boolean', default: false },
       out: { type: 'string' },
     },
   });
@@ -213,6 +215,7 @@ export async function ratesCommand(args: string[]): Promise<number> {
     rounds: whole('--rounds', values.rounds ?? `${smoke ? 1 : ROUNDS}`),
     seconds: whole('--seconds', values.seconds ?? `${smoke ? 1 : SECONDS}`),
   };
+  const broker = { servers: whole('--servers', values.servers), syncAlways: values['sync-always'] };
   const bins = ensureServers(hostEnvironment(), say);
   const store = await startStore(values.sink);
   if (!store) throw new UsageError(`${values.sink}: no store here; npm run test:sinks installs it`);
@@ -221,6 +224,7 @@ export async function ratesCommand(args: string[]): Promise<number> {
     bins,
     streamMaxBytes: smoke ? STREAM_BYTES_SMOKE : STREAM_BYTES_FULL,
     sink: store.setting,
+    broker,
   }).catch(async (error) => {
     await store.stop();
     throw error;
@@ -233,7 +237,9 @@ export async function ratesCommand(args: string[]): Promise<number> {
     const problems = rows.flatMap(({ name, problems }) => problems.map((problem) => `${name}: ${problem}`));
     const { cpu, cores, commit, natsServer } = describeEnvironment(bins);
     const machine = `${cpu}, ${cores} cores, Node ${process.version}, nats-server ${natsServer}, ${commit}`;
-    const title = `rates, ${values.sink.replace(/:.*/, '')} (${machine}; ${options.rounds} rounds of ${options.seconds} s)`;
+    const syncs = broker.syncAlways ? ', sync_interval always' : '';
+    const parts = `${values.sink.replace(/:.*/, '')}, ${broker.servers} nats-server${syncs}`;
+    const title = `rates, ${parts} (${machine}; ${options.rounds} rounds of ${options.seconds} s)`;
     const text = [title, ...lines, ...problems, ''].join('\n');
     process.stdout.write(text);
     if (values.out !== undefined) appendFileSync(values.out, text);

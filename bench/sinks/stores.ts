@@ -1,14 +1,15 @@
 /** The stores that the sinks are measured with: real ones on this machine, or those that the command line names. */
 import { type ChildProcess, fork, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, mkdtempSync, readdirSync, rmSync, statSync } from 'node:fs';
+import { chmodSync, existsSync, mkdtempSync, readdirSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import { AwsClient } from 'aws4fetch';
 import { freePort } from '../../src/commands/dev/servers.ts';
+import { findPostgres, TestPostgres } from '../../test/support/postgres.ts';
 import { ROOT } from '../harness.ts';
-import { cpuUs } from '../processes.ts';
+import { cpuUs, descendantsOf } from '../processes.ts';
 
 export type Store = {
   /** The value of SLUICE_SINK. */
@@ -113,6 +114,24 @@ async function startS3(): Promise<Store | undefined> {
   };
 }
 
+/** With fsync, unlike in the tests. Its CPU leaves out connections that have ended. */
+async function startPostgres(): Promise<Store | undefined> {
+  if (!findPostgres()) return undefined;
+  const dir = newFolder();
+  // The server does not run as root.
+  chmodSync(dir, 0o755);
+  const server = await TestPostgres.start({ settings: { fsync: 'on' }, on: dir });
+  return {
+    setting: server.url,
+    cpuUs: () => descendantsOf(server.pid).reduce((sum, pid) => sum + cpuUs(pid), 0),
+    bytes: () => sizeOf(dir),
+    stop: async () => {
+      await server.close();
+      remove(dir);
+    },
+  };
+}
+
 const elsewhere = (setting: string): Store => ({
   setting,
   cpuUs: () => undefined,
@@ -122,6 +141,7 @@ const elsewhere = (setting: string): Store => ({
 
 export const STORES: Readonly<Record<string, StartStore>> = {
   ndjson: startNdjson,
+  postgres: startPostgres,
   clickhouse: startClickHouse,
   s3: startS3,
 };

@@ -16,6 +16,7 @@ import { SCENARIOS, scenarioNamed } from '../../bench/system/scenarios.ts';
 import { ensureServers } from '../../src/commands/dev/install.ts';
 import { hostEnvironment } from '../../src/config.ts';
 import { rounds } from '../support/rounds.ts';
+import { mayMount } from '../support/small-disk.ts';
 
 const ROOT = new URL('../..', import.meta.url).pathname;
 const MS_MAX = 600_000;
@@ -137,6 +138,24 @@ describe('npm run bench', () => {
       expect(stdout).toMatch(
         /^at rest +\d.*\n200\/s +\d.*\n[1-9]\d*\/s, full +\d.*\nMiB at rest, fresh: [1-9]/m,
       );
+    },
+    MS_MAX,
+  );
+
+  const { nats } = ensureServers(hostEnvironment(), () => undefined);
+  it.runIf(isLong && mayMount() && canSyncAlways(nats))(
+    'cuts the power of a broker',
+    () => {
+      const { status, stdout, stderr } = bench(
+        'power-cut',
+        '--seconds',
+        '3',
+        '--rate',
+        '200',
+        '--sync-always',
+      );
+      expect(status, stdout + stderr).toBe(0);
+      expect(stdout).toMatch(/: [1-9]\d* answered 200, 0 of them missing/);
     },
     MS_MAX,
   );
