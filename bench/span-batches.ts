@@ -1,7 +1,7 @@
 /**
  * `npm run bench -- otlp [--batches N] [--rounds N] [--seed N] [--smoke] [--out FILE]`: CPU for a batch of 100 spans, by OTLP in both
- * encodings and as a span container, of worker and processor; beside them a Collector that takes the same requests and writes them to a
- * file. Fails when a batch was refused, or is missing in the end.
+ * encodings and as a span container, of worker and processor; beside them span containers with as many bytes as the OTLP requests have, and
+ * a Collector that takes the same requests and writes them to a file. Fails when a batch was refused, or is missing in the end.
  */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { appendFileSync, createReadStream, existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -50,8 +50,11 @@ type Form = {
   goesToCollector: boolean;
 };
 
+const bytesOf = (bodies: readonly Buffer[]): number =>
+  bodies.reduce((sum, { length }) => sum + length, 0) / bodies.length;
+
 /** The envelope with the container that the processor makes of these spans. */
-function envelopeOf(spans: Buffer): Buffer {
+function envelopeOf(spans: Buffer, count: number): Buffer {
   const header = Buffer.from(JSON.stringify({ content_type: OTLP_TYPES.protobuf }));
   const item = { index: 0, type: 'otlp_traces', header, length: spans.length, payload: spans } as const;
   const [container, ...others] = [...expanded(item)].flatMap((part) => part ?? []);
@@ -59,14 +62,14 @@ function envelopeOf(spans: Buffer): Buffer {
     throw new Error('a batch becomes one container');
   const { payload } = container.item;
   const contentType = 'application/vnd.sentry.items.span.v2+json';
-  const itemHeader = { type: 'span', item_count: SPANS, content_type: contentType, length: payload.length };
+  const itemHeader = { type: 'span', item_count: count, content_type: contentType, length: payload.length };
   return Buffer.concat([Buffer.from(`{}\n${JSON.stringify(itemHeader)}\n`), payload]);
 }
 
 function formsOf(seed: number): Form[] {
   const seeds = Array.from({ length: TEMPLATES }, (_, at) => seed + at);
-  const bodiesIn = (encoding: OtlpEncoding): Buffer[] =>
-    seeds.map((one) => otlpBody('otlp-traces', encoding, seededRandom(one), SPANS));
+  const bodiesIn = (encoding: OtlpEncoding, count = SPANS): Buffer[] =>
+    seeds.map((one) => otlpBody('otlp-traces', encoding, seededRandom(one), count));
   const otlp = (name: string, encoding: OtlpEncoding): Form => ({
     name,
     path: OTLP_PATHS['otlp-traces'],
@@ -74,14 +77,19 @@ function formsOf(seed: number): Form[] {
     bodies: bodiesIn(encoding),
     goesToCollector: true,
   });
-  const container = {
-    name: 'span container',
+  const containerOf = (count: number, name = `container of ${count}`): Form => ({
+    name,
     path: '/envelope/',
     contentType: 'application/x-sentry-envelope',
-    bodies: bodiesIn('protobuf').map(envelopeOf),
+    bodies: bodiesIn('protobuf', count).map((spans) => envelopeOf(spans, count)),
     goesToCollector: false,
-  };
-  return [otlp('OTLP, protobuf', 'protobuf'), otlp('OTLP, JSON', 'json'), container];
+  });
+  const requests = [otlp('OTLP, protobuf', 'protobuf'), otlp('OTLP, JSON', 'json')];
+  const container = containerOf(SPANS, 'span container');
+  const asLarge = requests.map(({ bodies }) =>
+    containerOf(Math.round((SPANS * bytesOf(bodies)) / bytesOf(container.bodies))),
+  );
+  return [...requests, container, ...asLarge];
 }
 
 type Post = { url: string; agent: Agent; headers: Record<string, string | number>; body: Buffer };
@@ -247,12 +255,11 @@ const HEAD = [
 function line(form: Form, runs: readonly Run[]): string {
   const valuesOf = (column: Column): number[] =>
     runs.flatMap(({ form: of, cost }) => (of === form ? (cost.us[column] ?? []) : []));
-  const bytes = form.bodies.reduce((sum, { length }) => sum + length, 0) / form.bodies.length;
   const whole = COLUMNS.map(valuesOf).map((values) => values.map((value) => value.toFixed(0)));
   const medians = COLUMNS.map(valuesOf).map((values) => (values.length > 0 ? median(values).toFixed(0) : ''));
   return [
     form.name.padEnd(WIDTH + 5),
-    ...[(bytes / 1000).toFixed(1), ...medians].map((cell) => cell.padStart(WIDTH)),
+    ...[(bytesOf(form.bodies) / 1000).toFixed(1), ...medians].map((cell) => cell.padStart(WIDTH)),
     `  ${whole
       .filter((values) => values.length > 0)
       .map((values) => values.join(' '))
