@@ -53,5 +53,5 @@ HEALTHCHECK --interval=15s --timeout=5s --start-period=20s --retries=3 \
   CMD ["node", "-e", "fetch(`http://127.0.0.1:${process.env.SLUICE_ADMIN_PORT}/healthz`).then((res) => process.exit(res.ok ? 0 : 1), () => process.exit(1))"]
 # node is PID 1: it has handlers for SIGTERM, and the primary reaps its workers itself.
 # Flags of the processor's heap, which can only be set before node starts (PROCESSOR_FLAGS in src/ingest/worker-pool.ts).
-ENTRYPOINT ["node", "--max-semi-space-size=16", "--initial-old-space-size=128", "/app/dist/cli.js"]
+ENTRYPOINT ["node", "--max-semi-space-size=16", "--initial-old-space-size=128", "--expose-gc", "/app/dist/cli.js"]
 CMD ["ingest"]

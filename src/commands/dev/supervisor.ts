@@ -1,6 +1,7 @@
 import { type ChildProcess, fork } from 'node:child_process';
+import { get } from 'node:http';
 import { setTimeout as pause } from 'node:timers/promises';
-import { PROCESSOR_FLAGS } from '../../ingest/worker-pool.ts';
+import { COLLECTIONS_ON_REQUEST, PROCESSOR_FLAGS } from '../../ingest/worker-pool.ts';
 import type { RunningServer } from './servers.ts';
 
 const RESTART_MS = 500;
@@ -11,7 +12,7 @@ const STOP_MS_MAX = 35_000;
  * needs 14 MB less. It gives its workers flags of their own.
  */
 const FLAGS: Readonly<Record<string, readonly string[]>> = {
-  ingest: ['--max-semi-space-size=1'],
+  ingest: ['--max-semi-space-size=1', COLLECTIONS_ON_REQUEST],
   processor: PROCESSOR_FLAGS,
 };
 
@@ -61,6 +62,16 @@ export async function superviseServer(
   return { url, stop };
 }
 
+/** Asks by node:http, because `fetch` compiles WebAssembly and keeps 16 MB for it. */
+function answersOk(url: string): Promise<boolean> {
+  return new Promise((resolve) => {
+    get(url, { agent: false }, (answer) => {
+      answer.resume();
+      resolve(answer.statusCode === 200);
+    }).on('error', () => resolve(false));
+  });
+}
+
 /**
  * A command of sluice that runs as a child process, and is started again when it ends. The child
  * ends when this process dies, because its IPC channel closes. A child that ends before it was ever
@@ -85,8 +96,7 @@ export class CommandChild implements Child {
    */
   async ready(msMax: number): Promise<void> {
     for (const until = Date.now() + msMax; Date.now() < until; await pause(READY_POLL_MS)) {
-      const isReady = fetch(this.#options.readyUrl).then(({ ok }) => ok);
-      this.#wasReady = await isReady.catch(() => false);
+      this.#wasReady = await answersOk(this.#options.readyUrl);
       if (this.#wasReady) return;
       const { exitCode, signalCode } = this.#process;
       const how = signalCode ?? exitCode;
