@@ -8,7 +8,7 @@ import { type Config, isSet } from '../config.ts';
 import { systemClock } from '../lib/clock.ts';
 import { credsExpiry } from '../lib/files/setting-files.ts';
 import type { Log } from '../lib/log.ts';
-import { collectGarbageOfStart } from '../lib/memory.ts';
+import { giveBackMemoryOfStart } from '../lib/memory.ts';
 import {
   buildInfo,
   counter,
@@ -211,7 +211,7 @@ export async function runIngest(
     await pool.stop();
     throw error;
   });
-  collectGarbageOfStart();
+  giveBackMemoryOfStart();
   log.info({ port: config.port, adminPort, workers: config.workers }, 'ingest started');
   return {
     stop: async () => {

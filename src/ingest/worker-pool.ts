@@ -85,7 +85,7 @@ const NOTHING_BORN_OLD = '--no-allocation-site-pretenuring';
  */
 export const YOUNG_SPACE = '--max-semi-space-size=16';
 /**
- * Lets a program ask V8 to free the garbage of its start (lib/memory.ts), and a worker the garbage
+ * Lets a program give back the memory of its start (lib/memory.ts), and a worker free the garbage
  * of its inflaters (ingest/envelope/inflate/inflater.ts).
  */
 export const COLLECTIONS_ON_REQUEST = '--expose-gc';

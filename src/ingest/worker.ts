@@ -8,7 +8,7 @@ import { setImmediate as afterPoll } from 'node:timers/promises';
 import { type Config, loadConfig } from '../config.ts';
 import { systemClock as clock } from '../lib/clock.ts';
 import { createLog, type Log } from '../lib/log.ts';
-import { collectGarbageOfStart } from '../lib/memory.ts';
+import { giveBackMemoryOfStart } from '../lib/memory.ts';
 import { ProcessFigures } from '../lib/metrics/process-figures.ts';
 import { openTracing } from '../lib/tracing/open.ts';
 import type { Tracing } from '../lib/tracing/tracing.ts';
@@ -206,7 +206,7 @@ class IngestWorker {
       requestLog: this.#requestLog,
     };
     this.#serving = new Serving(ground, { link, partsLink, replica });
-    collectGarbageOfStart();
+    giveBackMemoryOfStart();
     await this.#listen();
     this.beat();
   }

@@ -7,7 +7,7 @@ import { type Clock, systemClock } from '../lib/clock.ts';
 import { credsExpiry } from '../lib/files/setting-files.ts';
 import { orLate } from '../lib/late.ts';
 import type { Log } from '../lib/log.ts';
-import { collectGarbageOfStart } from '../lib/memory.ts';
+import { giveBackMemoryOfStart } from '../lib/memory.ts';
 import { ProcessFigures } from '../lib/metrics/process-figures.ts';
 import { OutageLog } from '../lib/outage-log.ts';
 import { Slices } from '../lib/slices.ts';
@@ -330,7 +330,7 @@ export async function runProcessor(
     await processor.stop();
     throw error;
   }
-  collectGarbageOfStart();
+  giveBackMemoryOfStart();
   log.info({ streams: frameStreamNames(config).length }, 'processor started');
   return processor;
 }

@@ -108,8 +108,8 @@ it.runIf(process.platform === 'linux')(
     const processors = childrenOf(dev.pid ?? 0)
       .map(argumentsOf)
       .filter((args) => args.includes('processor'));
-    // V8 gives pages back some seconds after it has emptied them.
     const own = dev.pid ?? 0;
+    // V8 gives pages back some seconds after it has emptied them.
     await until(
       () => treeOf(own).reduce((sum, pid) => sum + privateMib(pid), 0) <= 150 && privateMib(own) <= 32,
     );

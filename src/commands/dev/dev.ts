@@ -5,7 +5,7 @@ import { type Config, isSet, loadConfig } from '../../config.ts';
 import { nativeProblem, thisProgram } from '../../ingest/native.ts';
 import { lockFolder } from '../../lib/files/folder-lock.ts';
 import { createLog } from '../../lib/log.ts';
-import { collectGarbageOfStart } from '../../lib/memory.ts';
+import { giveBackMemoryOfStart } from '../../lib/memory.ts';
 import { checkPortIsFree, PortError } from '../../lib/port-check.ts';
 import { untilStopped } from '../../lib/shutdown.ts';
 import { STREAM_BYTES_DEV } from '../../limits.ts';
@@ -139,7 +139,7 @@ async function run(flags: Flags): Promise<void> {
   const system = await Promise.race([starting, stopped]);
   if (system) {
     printLine(banner(system, config));
-    collectGarbageOfStart();
+    giveBackMemoryOfStart();
     await stopped;
   }
   printLine('stopping …');
