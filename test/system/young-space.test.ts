@@ -104,18 +104,21 @@ it.runIf(process.platform === 'linux')(
     dev.stdout.on('data', (data: Buffer) => {
       output += data.toString();
     });
-    await until(() => output.includes('sluice is ready'));
-    const processors = childrenOf(dev.pid ?? 0)
-      .map(argumentsOf)
-      .filter((args) => args.includes('processor'));
     const own = dev.pid ?? 0;
-    // V8 gives pages back some seconds after it has emptied them.
-    await until(
-      () => treeOf(own).reduce((sum, pid) => sum + privateMib(pid), 0) <= 150 && privateMib(own) <= 32,
-    );
-    dev.kill('SIGTERM');
-    await exited;
-    rmSync(dir, { recursive: true, force: true });
-    expect(processors).toEqual([expect.arrayContaining([...PROCESSOR_FLAGS])]);
+    try {
+      await until(() => output.includes('sluice is ready'));
+      const processors = childrenOf(own)
+        .map(argumentsOf)
+        .filter((args) => args.includes('processor'));
+      expect(processors).toEqual([expect.arrayContaining([...PROCESSOR_FLAGS])]);
+      // V8 gives pages back some seconds after it has emptied them.
+      await until(
+        () => treeOf(own).reduce((sum, pid) => sum + privateMib(pid), 0) <= 150 && privateMib(own) <= 32,
+      );
+    } finally {
+      dev.kill('SIGTERM');
+      await exited;
+      rmSync(dir, { recursive: true, force: true });
+    }
   },
 );
