@@ -176,6 +176,8 @@ class IngestWorker {
     setTimeout(() => void this.#listen(), UNREADY_MS_MAX).unref();
     void this.#budget.disk.removeLeftNames();
     await this.#redis.connect();
+    // Before the registry loads: with a million projects the collection would take seconds.
+    giveBackMemoryOfStart();
     const config = this.#config;
     const log = this.#log;
     const { natsUrls: urls, natsCredsFile: credsFile, tlsCaFile: caFile, planLimits } = config;
@@ -206,7 +208,6 @@ class IngestWorker {
       requestLog: this.#requestLog,
     };
     this.#serving = new Serving(ground, { link, partsLink, replica });
-    giveBackMemoryOfStart();
     await this.#listen();
     this.beat();
   }
