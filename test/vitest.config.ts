@@ -44,7 +44,7 @@ const DEPLOYED_ALONE = [
   'test/deploy/{exporters,growing,nats-roles,prefix,proxies,reload,rolling-restart,rotation,secured}.test.ts',
   'test/deploy/{sentinel,workflows}.test.ts',
   'test/commands/doctor/nats-cluster.test.ts',
-  'test/processor/part-sweeper-cluster.test.ts',
+  'test/processor/{part-sweeper,pull-queue}-cluster.test.ts',
   'test/stream/publish/election.test.ts',
   'test/system/{cluster,move,restore,sentinel}.test.ts',
 ];

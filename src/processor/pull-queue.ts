@@ -268,6 +268,8 @@ export class PullQueue {
     if (state.is !== 'open' || msg.subject !== `${this.#inbox}.${state.number}`) return;
     if (code === Status.heartbeat) return;
     const reason = msg.headers?.description ?? '';
+    // A cluster may say so before it delivers the last frames of the pull.
+    if (code === Status.conflict && /Batch Completed/.test(reason)) return;
     const isTooLarge = code === Status.conflict && /Size/.test(reason);
     // A pull that has brought frames may only have used up its room: the next message may fit then.
     if (isTooLarge && state.pending === undefined) this.#isOversized = true;
