@@ -566,7 +566,10 @@ type EnvelopeItems = {
   badCount: number;
   /** Bad items that share a dead letter. */
   rest: BadItem[];
-  /** Whether the items were decoded beside the stream, before their batch began. */
+  /**
+   * Whether the items were decoded in advance, while frames behind theirs went on
+   * (heavy-frames.ts).
+   */
   isAhead?: true;
 };
 

@@ -103,8 +103,9 @@ export class Names {
   }
 
   /**
-   * Whether the project's alias, if it has one, still leads to the project. Called after its record
-   * was written.
+   * Whether the project's alias, if it has one, still leads to the project. Called after the
+   * project's record was written. Writes the alias's entry again, so that a command that is just
+   * taking the alias over fails.
    */
   async holds(project: Project): Promise<boolean> {
     return project.alias === undefined || (await this.#renew(project.alias, project.id));

@@ -39,9 +39,9 @@ async function openSink(setting: SinkSetting, options: SinkOptions): Promise<Sin
 }
 
 /**
- * Checks how long an s3 sink beside an ndjson sink may hold frames. When the processor dies, a
- * frame that s3 holds comes again, and the ndjson sink knows stored frames only for
- * FRAME_MEMORY_MS.
+ * Refuses an s3 sink that holds frames for more than half of FRAME_MEMORY_MS beside an ndjson sink.
+ * When the processor dies, the frames that s3 held are delivered again, and the ndjson sink knows
+ * a stored frame only for FRAME_MEMORY_MS.
  * @throws SinkSettingError
  */
 async function checkS3BesideNdjson(settings: readonly SinkSetting[]): Promise<void> {

@@ -11,8 +11,8 @@ import { orMissing } from './setup/setup-error.ts';
 
 const ACK = Buffer.from('+ACK');
 /**
- * Most acknowledgements in one go; the rest follows with the next search. Also the longest list of
- * missing messages that a server is asked for.
+ * Most missing messages that one search acknowledges; the next search takes the rest. A server is
+ * asked for its list of missing messages only if the list is no longer than this.
  */
 const GONE_MAX = 100_000;
 /**
@@ -133,7 +133,8 @@ export class GoneFrames {
   }
 
   /**
-   * Searches under load, if a search is due and there is a sign of missing messages. Never rejects.
+   * Called while pulls are filled, so that no unfilled pull shows the fault. Once in lookMs it asks
+   * for the consumer's state, and searches if that has a sign of missing messages. Never rejects.
    */
   async lookUnderLoad(): Promise<void> {
     if (performance.now() < this.#nextUnderLoadAt) return;

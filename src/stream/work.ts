@@ -8,18 +8,18 @@
  * passes pays off one millisecond of the debt. Two bounds follow:
  *
  * - At a worker: a project that owes more than the worker's part of WORK_FREE_MS gets 503, so that
- *   no burst is queued that takes longer. A project that is alone has no bound.
- * - At a processor: an item adds twice its work to the debt, estimated from its inflated size.
- *   Scrubbing adds the time that it took if that is more; then at most SCRUBBED_TIMES_MAX times the
- *   estimate, because the project is not to blame for a machine that stands still. While the frames
- *   in hand are older than WORK_BEHIND_MS, the processor names each project that owed more than
- *   WORK_HEAVY_MS when its frame was stored. All workers refuse a named project for WORK_REST_MS,
- *   and from then on its work costs twice as much. The price falls while no processor names the
- *   project.
+ *   no burst of more work is queued. Where the registry has one project alone, there is no bound.
+ * - At a processor: an item adds twice its work to the debt, so that a project whose work takes
+ *   less than half of the processor's time never owes much. The work is estimated from the item's
+ *   inflated size. Scrubbing that takes longer adds its own time, at most SCRUBBED_TIMES_MAX times
+ *   the estimate: the project is not to blame for a machine that stands still. While the frames
+ *   that the processor handles are older than WORK_BEHIND_MS, it names each project that owed more
+ *   than WORK_HEAVY_MS when its frame was stored. All workers refuse a named project for
+ *   WORK_REST_MS. Its price, the factor by which they count its work afterwards, doubles. The price
+ *   falls while no processor names the project.
  *
  * The first bound does not know how fast the processors are. The second makes up for slow
- * processors and for many workers. A processor that was away is late as well. Even then it names no
- * project whose work takes less than half of the processor's time.
+ * processors and for many workers.
  *
  * An entry that takes long by itself, such as a scrubbed recording, would break both bounds. Such
  * an entry is processed beside its stream, and others pass it ({@link isHeavy},

@@ -81,7 +81,7 @@ function headerKey(header: string): string {
     start = end + 1;
     const name = before.slice(-NAME_CHARS).toLowerCase();
     if (name !== 'compat_key' && name !== 'sentry_key') continue;
-    // The scheme may precede the first name.
+    // Before the name only a scheme and a blank may stand. Else it is the end of a longer name.
     if (before.length > NAME_CHARS && before.charAt(before.length - NAME_CHARS - 1).trim() !== '') continue;
     found[name] ||= unquoted(header.slice(equals + 1, end).trim());
   }

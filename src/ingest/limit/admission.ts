@@ -167,9 +167,8 @@ export class Admission {
   }
 
   /**
-   * Number of windows that Redis forgot while this worker knew of bookings in them, and of windows
-   * whose bookings left early because Redis's clock stepped forward
-   * (sluice_limiter_state_lost_total).
+   * How often a window lacked tokens that this worker had taken from it: Redis had lost them, or
+   * Redis's clock stepped forward, so that they expired early (sluice_limiter_state_lost_total).
    */
   get stateLost(): number {
     return this.#stateLost;

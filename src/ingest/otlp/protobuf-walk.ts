@@ -41,7 +41,7 @@ export class ProtobufWalk {
   #end = Number.POSITIVE_INFINITY;
   /** Kind of the number that comes next: a tag, a value that is ignored, or a length. */
   #next: 'tag' | 'value' | 'length' = 'tag';
-  /** Whether the field that is being read is a followed one. */
+  /** Whether the field that is being read is a resource, a scope or a record (FOLLOWED). */
   #isFollowed = false;
   /** The number's bytes that have come, and their value. */
   #numberBytes = 0;
