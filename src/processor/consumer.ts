@@ -65,10 +65,13 @@ export class StreamConsumer {
   readonly #stopping = new AbortController();
   #running: Promise<void> = Promise.resolve();
   #lastBatchAt = Number.NEGATIVE_INFINITY;
-  /** Whether frames may have come since the last batch that the queue has not fetched. */
+  /**
+   * Whether frames that came since the last batch may wait at the broker, not yet fetched by the
+   * queue.
+   */
   #mayGather = false;
   /**
-   * End of the time in which a stop still stores frames, monotonic ms. Frames left then are given
+   * Until when frames are stored after stop() was called, monotonic ms. Frames left then are given
    * back.
    */
   #stopBy = Number.POSITIVE_INFINITY;
@@ -77,12 +80,13 @@ export class StreamConsumer {
    */
   readonly #unstored: Delivery[] = [];
   /**
-   * Frames that are decoded beside the stream now, each with a promise that resolves when it is
-   * decoded.
+   * Heavy frames that are being decoded in advance, while later frames of the stream go on. Each
+   * has a promise that resolves when the frame is decoded.
    */
   readonly #beside = new Map<Delivery, Promise<void>>();
   /**
-   * Frames that were decoded beside the stream before. A frame goes beside its stream only once.
+   * Frames that were ever taken out of the stream to be decoded in advance. This is done only once
+   * for each frame.
    */
   readonly #wereBeside = new WeakSet<Delivery>();
   /**
@@ -99,7 +103,7 @@ export class StreamConsumer {
 
   /**
    * Starts to take frames.
-   * @param onBug takes an error that no waiting will fix
+   * @param onBug gets an error that no waiting will fix
    */
   start(onBug: (error: unknown) => void): void {
     this.#options.queue.start();
@@ -182,9 +186,10 @@ export class StreamConsumer {
   }
 
   /**
-   * Starts to decode a heavy frame beside the stream. The decoded frame goes back into the queue.
+   * Starts to decode a heavy frame in advance, while later frames of the stream go on. The decoded
+   * frame goes back into the queue.
    * @returns false when the frame is to be decoded in its turn, because it is not heavy, may not
-   * share a batch or was beside the stream before, or because the consumer stops
+   * share a batch or was taken out of the stream before, or because the consumer stops
    */
   #goesBeside(frame: Delivery): boolean {
     const { queue, writer, heavyFrames } = this.#options;
@@ -262,8 +267,9 @@ export class StreamConsumer {
 
   async #handleAlone(frame: Delivery, done: (stored: readonly Delivery[]) => void): Promise<void> {
     const { crashCounts, writer, log } = this.#options;
-    // The count is read only once in each process: when the broker is away, an attempt of this
-    // process may leave its count behind, which is no crash.
+    // The count is read only at this process's first attempt. A later attempt might find a count
+    // that this process itself wrote and could not restore because the broker was away; that is no
+    // crash.
     const crashes = this.#crashes.get(frame) ?? (await crashCounts.read(frame));
     this.#crashes.set(frame, crashes);
     const isStored = await writer.acknowledgeStored(frame);
@@ -289,8 +295,8 @@ export class StreamConsumer {
       else await writer.write([frame], report);
     } catch (error) {
       // When the sink or the broker is away, the frame is not to blame, and its old count is
-      // restored. A bug counts with the weight of decoding in either phase: it ends the process,
-      // and a kill from outside leads to no error here.
+      // restored. Any other error is a bug, which ends the process. It has the weight of decoding
+      // in either phase, because it is certainly no kill from outside.
       if (error instanceof UnavailableError) await crashCounts.write(frame, crashes);
       else await crashCounts.write(frame, crashes + CRASH_WEIGHT.decoding).catch(() => undefined);
       throw error;

@@ -1,5 +1,6 @@
 /**
- * How far a consumer is in its stream. This file also works around all known faults of consumers in
+ * How far a consumer is in its stream. A consumer's *floor* (`ack_floor`) is the message up to
+ * which all messages are acknowledged. This file also works around all known faults of consumers in
  * several versions of nats-server (docs/broker-quirks.md).
  */
 import type { ConsumerInfo, JetStreamManager, StreamState } from '@nats-io/jetstream';
@@ -16,11 +17,11 @@ const ACK = Buffer.from('+ACK');
  */
 const GONE_MAX = 100_000;
 /**
- * Delivery number in acknowledgements of missing messages. It is a number that no consumer reaches.
- * Acknowledging a message with the number of the next delivery beyond a consumer's floor has a side
- * effect in nats-server 2.9: the floor moves to that message, past others that are not
- * acknowledged. So the number of the next delivery is used only for the message right beyond the
- * floor. The floor then moves to the first message that the server still waits for.
+ * The delivery number that acknowledgements of missing messages carry. No consumer reaches this
+ * number. With the true number, the next beyond the floor, an acknowledgement has a side effect in
+ * nats-server 2.9: the floor moves to the acknowledged message, past others that are not
+ * acknowledged. So only the acknowledgement of the message right beyond the floor carries the true
+ * number. The floor then moves to the first message that the server still waits for.
  */
 const NO_DELIVERY = Number.MAX_SAFE_INTEGER;
 
@@ -34,8 +35,8 @@ type Place = { stream: string; consumer: string };
 
 /**
  * How long a pull may be open: at most half of the ack wait, so that the pull of a dead process has
- * ended before a redelivery is due. nats-server 2.9 would give the redelivery to the dead process's
- * pull, and would count deliveries from one again.
+ * ended before a redelivery is due. Otherwise nats-server 2.9 gives the redelivery to the dead
+ * process's pull, and counts deliveries from one again.
  */
 export const pullMsMax = ({ config }: ConsumerInfo): number =>
   millis(config.ack_wait ?? nanos(ACK_WAIT_MS)) / 2;
@@ -105,10 +106,10 @@ type GoneOptions = Place & { log: Log; lookMs: number };
  * Searches for messages that a consumer waits for although the stream has lost them (nats-server
  * 2.9 after a kill). It acknowledges these messages. It searches at most once in `lookMs`.
  *
- * A consumer that waits for such messages delivers nothing else, so a pull ends unfilled although
- * frames wait. Under load, pulls may be filled all the same, so the consumer is also examined from
- * time to time. The signs are redeliveries, or a floor that is far behind while the message right
- * beyond it is missing.
+ * While a consumer tries such messages one by one, it delivers nothing else. So a pull ends
+ * unfilled although frames wait, and this is the first sign. Under load, pulls may be filled all
+ * the same, so the consumer is also examined from time to time. The signs are then redeliveries, or
+ * a floor that is far behind while the message right beyond it is missing.
  */
 export class GoneFrames {
   readonly #link: NatsLink;
@@ -173,13 +174,13 @@ export class GoneFrames {
  * nats-server 2.9.10 delivers one such message again each time that something wakes the consumer,
  * and delivers no other message meanwhile.
  *
- * A consumer's floor (`ack_floor`) is the message up to which all messages are acknowledged. The
- * server leaves the floor behind in two cases: when it forgets missing messages before the stream's
- * first message, and when a message is acknowledged that was delivered twice. So the message right
- * beyond the floor is acknowledged once more at the end, when the server no longer waits for that
- * message. This moves the floor.
+ * The server leaves the consumer's floor behind in two cases: when it forgets missing messages
+ * before the stream's first message, and when a message is acknowledged that was delivered twice.
+ * So the message right beyond the floor is acknowledged once more at the end, when the server no
+ * longer waits for that message. This moves the floor.
  *
- * This is done only with one replica: a replica that lags behind may not know a message yet.
+ * A stream with several replicas is left alone: a replica that lags behind may not know a message
+ * yet.
  * @returns how many sequences were acknowledged; the consumer may have waited for few of them or
  * for none
  * @throws when the broker does not answer

@@ -4,10 +4,10 @@
  *
  * Each dead letter has a subject of its own, made of its project, its frame's id and its place in
  * the frame. The stream keeps only the last message of a subject, so publishing a dead letter twice
- * changes nothing. (With a Nats-Msg-Id, the broker would drop a dead letter that is published again
- * right after it was purged.) The headers of the message are the manifest; its data is the body. A
- * body that is larger than a message is published before, as parts whose subjects are below the
- * dead letter's.
+ * changes nothing. (Dead letters have no Nats-Msg-Id: with one, the broker would drop a dead letter
+ * that is published again right after it was purged.) The headers of the message are the manifest;
+ * its data is the body. A body that is larger than a message is published first, as parts whose
+ * subjects are below the dead letter's.
  *
  * A dead letter is filed before its batch is stored. When the batch then fails, the letter stays,
  * even if the next attempt stores the item or files it in a letter with others.
@@ -59,7 +59,7 @@ export type DeadLetterFacts = {
 
 export type DeadLetter = DeadLetterFacts & {
   body: Uint8Array;
-  /** Further bytes of the dead letter, which are not replayed. */
+  /** Further bytes that the dead letter keeps. A replay leaves them out. */
   rest?: Uint8Array;
 };
 

@@ -20,8 +20,8 @@
  *                or the same with a fourth element, the User-Agent
  *
  * The trace of a sampled entry is not in the frame but in a header of its message. So a processor
- * that knows nothing of traces can read the frame, and frames without a trace are no longer than
- * before.
+ * that knows nothing of traces can read the frame, and a frame without traces has no bytes for
+ * them. There is one header for each sampled entry:
  *
  *     Sluice-Trace   <position of the entry, from 0> <traceparent>     one line for each
  */
@@ -319,7 +319,8 @@ const readParts: Checked<PartsRef> = (value, what) => {
 
 /**
  * Checks that all payloads are in the entry, or all in parts whose length is the sum of the items'
- * lengths. Headers that were moved must be in the parts too, and their lengths are part of the sum.
+ * lengths. Item headers that became parts (`headerLength`) count towards that sum, and are allowed
+ * only in an entry with parts.
  */
 function checkPlaces({ items, parts }: EnvelopeEntry): void {
   let length = 0;

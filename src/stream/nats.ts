@@ -27,8 +27,9 @@ const RECONNECT_WAIT_MS = 250;
 /** Random extra wait, so that the clients of one server do not all connect at once. */
 const RECONNECT_JITTER_MS = 100;
 /**
- * Replaces RECONNECT_WAIT_MS during the first ANSWER_MS_MAX of an absence. Requests wait for the
- * server then, so a restarted server must be found soon.
+ * Wait between two attempts to connect while the server has been absent for less than
+ * ANSWER_MS_MAX; later RECONNECT_WAIT_MS applies. Requests still wait for the server in this time,
+ * so a restarted server must be found soon.
  */
 const RECONNECT_SOON_MS = 50;
 const RECONNECT_SOON_JITTER_MS = 50;

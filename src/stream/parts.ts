@@ -1,8 +1,8 @@
 /**
  * Parts of large entries. The payloads of such an entry go into the chunks stream as parts, one
  * payload after the other, and the entry's frame names the parts. This file writes, reads and
- * removes parts. The processor removes the parts of each frame that it has acknowledged, and sweeps
- * parts that no frame names.
+ * removes parts. The processor removes the parts of each frame that it has acknowledged. Its sweep
+ * (processor/part-sweeper.ts) removes parts that no frame names.
  */
 import { createHash } from 'node:crypto';
 import { JetStreamApiError, type JetStreamManager } from '@nats-io/jetstream';
@@ -96,8 +96,8 @@ export function joinParts({ parts: _, ...entry }: EnvelopeEntry, whole: Uint8Arr
 export type WrittenParts =
   | { ok: true; parts: PartsRef }
   /**
-   * The failure of one part. In either case the envelope is not queued, since no frame names the
-   * parts.
+   * `result`: what became of one part that failed. The envelope is certainly not queued, since no
+   * frame names the parts.
    */
   | { ok: false; result: 'refused' | 'unknown'; reason: string };
 
@@ -217,16 +217,16 @@ export async function readParts(link: NatsLink, ref: PartsRef): Promise<Uint8Arr
   return joined(manager, ref, readDirectly).catch((error) => {
     if (error instanceof MissingPartError) throw error;
     if (!(error instanceof errors.TimeoutError)) return joined(manager, ref, readFromLeader);
-    // A direct read that times out may mean that an earlier version of setup has changed the stream
-    // meanwhile.
+    // The stream may no longer answer direct reads, because an earlier version of setup has changed
+    // it. So the next call asks for its configuration again.
     directLinks.delete(link);
     throw error;
   });
 }
 
 /**
- * Error codes of a server that does not have the sequence: no message found, or no sequence that
- * high.
+ * Error codes of a server that does not have the sequence: no message found (10057), or no such
+ * sequence (10043).
  */
 const NO_SUCH_MESSAGE: readonly number[] = [10057, 10043];
 

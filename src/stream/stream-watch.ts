@@ -26,8 +26,8 @@ export function currentReplicas({ cluster, config }: StreamInfo): number {
  * Watches the streams and buckets of sluice, as the broker describes them: fill, replicas, leaders,
  * and which do not exist.
  *
- * Each stream is asked for by its name. A cluster's list of streams takes four seconds and omits,
- * without an error, the streams whose leader does not answer.
+ * The broker is asked for each stream by its name. A cluster's list of streams takes four seconds,
+ * and omits the streams whose leader does not answer, without an error.
  */
 export class StreamWatch {
   readonly #options: StreamWatchOptions;
@@ -191,8 +191,8 @@ export async function streamNames(
 }
 
 /**
- * The broker's information on each wanted stream that exists. Each is asked for by name: a
- * cluster's list of streams omits, without an error, the streams whose leader does not answer.
+ * The broker's information on each wanted stream that exists. The broker is asked for each by name:
+ * a cluster's list of streams omits the streams whose leader does not answer, without an error.
  * @throws when one of the streams does not answer
  */
 export async function streamInfos(

@@ -3,15 +3,17 @@
  * running `tail` this costs nearly nothing.
  *
  * A `tail` sends a call once a second. For half a minute after a call, a worker repeats each
- * acknowledged frame on a plain subject. The half minute lets a paused `tail` miss nothing. On one
- * server a call arrives before any later acknowledgement, so `tail` sees frames from its first call
- * on. A worker that has just started or reconnected has heard no call yet. So for three seconds it
- * assumes that a `tail` runs.
+ * acknowledged frame on a plain subject. So a `tail` that is paused for less than half a minute
+ * misses nothing. With a single NATS server, a call reaches the workers before any later
+ * acknowledgement, so `tail` sees frames from its first call on. A worker that has just started or
+ * reconnected has heard no call yet. So for three seconds it assumes that a `tail` runs.
  *
  * JetStream could repeat the messages of a stream itself. But it would do so all the time, and each
- * repetition is a copy: with these copies, the p99 at half load was measured three times as long.
+ * repetition is a copy. With these copies, the p99 of requests at half load was three times as
+ * long.
  *
- * `sluice tail --refused` sends another call, after which workers repeat refusals but no frames.
+ * The calls of `sluice tail --refused` are marked: after one of them, workers repeat refusals but
+ * no frames.
  */
 import type { Clock } from '../lib/clock.ts';
 import type { NatsLink } from './nats.ts';

@@ -11,19 +11,19 @@
  *   no burst of more work is queued. Where the registry has one project alone, there is no bound.
  * - At a processor: an item adds twice its work to the debt, so that a project whose work takes
  *   less than half of the processor's time never owes much. The work is estimated from the item's
- *   inflated size. Scrubbing that takes longer adds its own time, at most SCRUBBED_TIMES_MAX times
- *   the estimate: the project is not to blame for a machine that stands still. While the frames
- *   that the processor handles are older than WORK_BEHIND_MS, it names each project that owed more
- *   than WORK_HEAVY_MS when its frame was stored. All workers refuse a named project for
- *   WORK_REST_MS. Its price, the factor by which they count its work afterwards, doubles. The price
- *   falls while no processor names the project.
+ *   inflated size. When scrubbing takes longer than that, the measured time counts, but at most
+ *   SCRUBBED_TIMES_MAX times the estimate: the project is not to blame for a machine that stands
+ *   still. While the frames that the processor handles are older than WORK_BEHIND_MS, it names each
+ *   project that owed more than WORK_HEAVY_MS when its frame was stored. All workers refuse a named
+ *   project for WORK_REST_MS. They also double its *price*, the factor by which they count its work
+ *   from then on. The price falls while no processor names the project.
  *
  * The first bound does not know how fast the processors are. The second makes up for slow
  * processors and for many workers.
  *
  * An entry that takes long by itself, such as a scrubbed recording, would break both bounds. Such
- * an entry is processed beside its stream, and others pass it ({@link isHeavy},
- * processor/heavy-frames.ts).
+ * an entry ({@link isHeavy}) is decoded in advance, while later frames of its stream go on
+ * (processor/heavy-frames.ts).
  */
 import type { Clock } from '../lib/clock.ts';
 import { Debts } from '../lib/debts.ts';
@@ -48,8 +48,9 @@ import type { NatsLink } from './nats.ts';
 export const HEAVY_SUBJECT = 'sluice.heavy';
 
 /**
- * Cost of an item, and costs of a byte, in milliseconds of a slow core's time. The cost of
- * scrubbing is that of a text with an e-mail address in every string.
+ * The cost of an item, of each byte that is only stored, and of each byte that is scrubbed, in
+ * milliseconds of a slow core's time. The last was measured on a text with an e-mail address in
+ * every string.
  */
 const ITEM_MS = 0.01;
 const PLAIN_MS_PER_BYTE = 10 / (1024 * 1024);
@@ -97,14 +98,18 @@ function workWith({ items, privacy }: QueuedWork, swells: number): number {
 
 /**
  * Whether the work on an entry may take so long that other projects would wait for it. If so, its
- * frame holds no other entry, and the processor decodes it beside its stream. A recording without
- * scrubbing may inflate beyond RECORDING_SWELLS; inflation-budgets.ts bounds that.
+ * frame holds no other entry, and the processor decodes it in advance, while later frames of the
+ * stream go on. A scrubbed recording is judged by the greatest size that it may inflate to. One
+ * without scrubbing is judged by the usual size, because inflation-budgets.ts bounds how far it
+ * inflates.
  */
 export const isHeavy = (entry: QueuedWork): boolean =>
   workWith(entry, isScrubbed(entry.privacy) ? RECORDING_SWELLS_MAX : RECORDING_SWELLS) > HEAVY_ENTRY_MS;
 
 /**
- * Estimates, at ingest, the part of the work on an entry for which other projects must wait, in ms.
+ * Estimates, at ingest, the work on an entry that its project owes, in ms. It is bounded: at most
+ * HEAVY_OWES_MS for a heavy entry, for which other projects wait less than it takes, and
+ * HEAVY_ENTRY_MS for any other.
  */
 export const workOf = (entry: QueuedWork): number =>
   Math.min(isHeavy(entry) ? HEAVY_OWES_MS : HEAVY_ENTRY_MS, workWith(entry, RECORDING_SWELLS));

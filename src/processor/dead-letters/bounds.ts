@@ -85,8 +85,8 @@ export class DeadLetterBounds {
   readonly #projects = new Map<string, Used>();
   #stream: StreamLook | undefined;
   /**
-   * Settles when the previous letter has its room. Letters take turns, so that nothing is removed
-   * and counted twice.
+   * Settles when room for the previous letter was made. Letters take turns, so that nothing is
+   * removed and counted twice.
    */
   #turn: Promise<unknown> = Promise.resolve();
 
@@ -103,8 +103,8 @@ export class DeadLetterBounds {
   /**
    * Makes room for a dead letter of a project.
    * @param mayAsk whether the letter is still to be tried when its turn comes
-   * @returns false when the letter's bytes do not fit the project's share: then only its record is
-   * to be filed
+   * @returns false when the letter's bytes do not fit the project's share: then it is to be filed
+   * without bytes
    * @throws when the broker does not answer, or when the letter is not to be tried any more
    */
   makeRoom(projectSegment: string, bytes: number, mayAsk = () => true): Promise<boolean> {

@@ -130,7 +130,7 @@ type OpenEntry = { place: Place; entry: EnvelopeEntry; bytes: Uint8Array; assemb
 /**
  * Makes the dead letters for the rows that the sink refused in a batch; the batch's other rows are
  * stored. Each letter contains the record's data, without what the project wants removed. The
- * frames are still in hand then, and their parts are still in the chunks stream.
+ * frames are not acknowledged yet, so their parts are still in the chunks stream.
  *
  * An entry may have a thousand items. So a frame is read once for all its refused items, and its
  * parts are joined once.
@@ -214,8 +214,8 @@ async function cleanPayload(item: WholeItem, entry: EnvelopeEntry, slices: Slice
 }
 
 /**
- * Removes the client's address from the entry: where the project wants the address, it is already
- * in the payload.
+ * Removes the client's address and User-Agent from the entry. Where the project wants them, they
+ * are already in the payload.
  */
 function withoutAddress(entry: EnvelopeEntry): EnvelopeEntry {
   if (!entry.privacy) return entry;

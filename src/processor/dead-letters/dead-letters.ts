@@ -89,8 +89,8 @@ export class DeadLetters {
   }
 
   /**
-   * Whether a bad item of the project gets a letter of its own. A letter that several items share
-   * costs less: a project may send ten thousand bad items a second.
+   * Whether a bad item of the project gets a letter of its own. A project may send ten thousand bad
+   * items a second; beyond LETTERS_ALONE_MAX, they share letters, which costs less.
    */
   mayBeAlone(projectId: string): boolean {
     const now = this.#options.clock.monotonic();

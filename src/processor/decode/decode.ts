@@ -26,7 +26,7 @@ export type WholeItem = EntryItem & { payload: Uint8Array; fromOtlp?: true };
 export type Decoded = ({ ok: true; record: SinkRecord } | { ok: false; reason: string }) & {
   scrubMs?: number;
 };
-/** The beginning that all records of one envelope share, as text and as values. */
+/** What all records of one envelope begin with, as text and as values. */
 type Shared = Readonly<{ ids: string; origin: string; envelope: EnvelopeFields }>;
 
 const NOT_STORED: Shared = { ids: '', origin: '', envelope: { projectId: '', eventId: '', receivedAt: 0 } };

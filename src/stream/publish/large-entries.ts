@@ -40,12 +40,12 @@ export type LargeEntriesOptions = {
  * Entries whose payloads are written as parts before their frame. Only a few write their parts at
  * the same time, which bounds the parts in flight. The others wait here. Waiting costs little
  * memory, since large payloads are in files. The next entry to begin is the oldest one of the
- * project that has the fewest entries at work. An entry is refused when its project holds more than
- * its share of the chunks stream.
+ * project that is writing the parts of the fewest entries. An entry is refused when its project
+ * holds more than its share of the chunks stream.
  *
  * Each entry has its own deadline timer, because reading a file has no time-out. At the deadline
- * the result is `unknown` if the frame entry was pushed; later results are dropped. If it was not
- * pushed, the result is `refused`: without a frame the entry is certainly not queued, even if its
+ * the result is `unknown` if the frame entry was pushed; later results are dropped. Without a
+ * pushed frame entry the result is `refused`: the envelope is certainly not queued, even if its
  * parts are stored. Where the disk is late, ingest/http/request.ts answers such a refusal with 500
  * instead of 503.
  */

@@ -117,7 +117,7 @@ export class Publisher {
       partsLink === link ? sender : new Sender({ link: partsLink, clock, log, like: sender });
     const tail = new TailFeed({ link, clock, of: 'frames' });
     const frameEntries = new Distribution(COUNT_BOUNDS);
-    // Half, so that a part still fits a message when the broker returns it in base64.
+    // Half of the largest message, because the broker may return a part in base64.
     const frameBytesMax = (): number =>
       Math.min(FRAME_BYTES_MAX, Math.floor(sender.maxPayload / 2)) - FRAME_OVERHEAD_BYTES;
     const queuesOf = (kind: FrameStream): ShardQueue[] =>
@@ -168,8 +168,9 @@ export class Publisher {
   }
 
   /**
-   * Whether an envelope of the project may come. It may when the publisher is {@link available} and
-   * the project holds no more than its share of what the envelope needs.
+   * Whether the publisher takes an envelope of the project: the publisher must be {@link
+   * available}, and the project within its shares of the bytes in flight, of the processors' work
+   * and, for a large envelope, of the chunks stream.
    * @param bytes approximate size of the envelope
    */
   hasRoomFor(projectId: string, project: Slotted, bytes: number): boolean {

@@ -120,7 +120,8 @@ export class Sender {
         if (this.#publications.includes(publication)) this.#attempt(publication);
     });
     link.onAway(() => {
-      // No reply will come, and nothing can be sent.
+      // Nothing can be sent, so these messages are refused. A message that may be stored keeps
+      // waiting until its deadline: the connection may come back.
       for (const publication of this.#publications.filter(isCertain))
         this.#finish(publication, { result: 'refused', reason: 'not connected' });
     });

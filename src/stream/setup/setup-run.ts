@@ -2,8 +2,9 @@
  * One run of setup. It looks at all streams and buckets, refuses what is impossible, and only then
  * changes anything. Whether there is enough storage is known only when the broker creates a stream.
  * When the broker refuses to create one for want of storage, setup undoes its earlier changes.
- * Setup makes no change that would lose data: the operator must decide. One exception: when two
- * setups run at once, a stream that is deleted may lose the frames that it took in the last moment.
+ * Setup refuses each change that would lose data, so that the operator decides. One exception: when
+ * two setups run at once, a stream that is deleted may lose the frames that it took in the last
+ * moment.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import {
