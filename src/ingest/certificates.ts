@@ -23,8 +23,8 @@ function once(socket: Socket, event: 'connect' | 'data' | 'secureConnect'): Prom
 }
 
 /**
- * Tells whether nats-server wants TLS. The server says so in a first line in the clear, before the
- * TLS handshake begins.
+ * Returns whether nats-server requires or offers TLS. The first line that the server sends, before
+ * any TLS handshake, says so.
  */
 async function isTlsWanted(socket: Socket): Promise<boolean> {
   const line = String(await once(socket, 'data'));
@@ -45,7 +45,10 @@ async function validTo(socket: Socket, host: string): Promise<number> {
   return Date.parse(secured.getPeerCertificate().valid_to) / 1000;
 }
 
-/** Returns when a server's certificate ends (Unix seconds); undefined for a server without TLS. */
+/**
+ * Returns when a server's certificate ends (Unix seconds); undefined for a server without TLS.
+ * Rejects when the server cannot be asked.
+ */
 async function certificateEnd(protocol: string, { host, port }: Address): Promise<number | undefined> {
   const socket = connectTcp({ host, port });
   try {
@@ -58,8 +61,9 @@ async function certificateEnd(protocol: string, { host, port }: Address): Promis
 }
 
 /**
- * Watches when the certificates of the NATS and Redis servers end, as the servers present them. A
- * server that does not answer keeps its last known value.
+ * Asks the NATS and Redis servers every LOOK_EVERY_MS for their certificates, and exposes as a
+ * metric when these end. While a server does not answer, the metric keeps the end that was read
+ * last.
  */
 export class Certificates {
   readonly #urls: readonly URL[];

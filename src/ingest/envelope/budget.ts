@@ -19,8 +19,10 @@
  * the worker holds more than HELD_BYTES_SCARCE. Counters that pause belong to upload-pacer.ts:
  * beyond their bounds all large uploads that still arrive are paused.
  *
- * `unpaced` counts bodies that neither a pause nor the InflationQueue holds back, because they were
- * whole when they were inflated in the event loop. They do not make others pause.
+ * *Whole* uploads are those whose last byte has come. `whole` counts those that a pause or the
+ * InflationQueue could hold back, `unpaced` the others: compressed bodies that the event loop
+ * inflated at once when their last byte had come. Spooled bytes of `unpaced` do not make other
+ * uploads pause.
  */
 import { type Clock, systemClock } from '../../lib/clock.ts';
 import { FairShare } from '../../lib/fair-share.ts';
@@ -52,7 +54,7 @@ export class UploadBudget {
   readonly storedTypes: ReadonlySet<string>;
   /** Pauses large uploads while they arrive. */
   readonly pacer = new UploadPacer();
-  /** Gives small compressed bodies that inflate to much their turn. */
+  /** Compressed bodies that came whole and inflate to much wait here for their turn. */
   readonly inflationQueue: InflationQueue;
   readonly disk: SpoolDisk;
   readonly #freeBlocks: Buffer[] = [];
@@ -67,7 +69,9 @@ export class UploadBudget {
     /** Bound of the bytes in this worker's spool files. */
     spoolBytesMax?: number;
     storeTypes?: readonly ExtraType[];
-    /** The same clock that the exchanges use. */
+    /**
+     * Must be the clock of the exchanges: the InflationQueue compares its own times with theirs.
+     */
     clock?: Clock;
   }) {
     const { clock = systemClock } = options;
@@ -136,8 +140,8 @@ export class UploadBudget {
   /**
    * Counts bytes in memory.
    * @param delta bytes, negative to give back
-   * @returns false when the sum is over the bound, or when it is near the bound and the project
-   * over its share; the bytes are counted all the same
+   * @returns false when the sum is over HELD_BYTES_MAX, or when it is over HELD_BYTES_SCARCE and
+   * the project over its share; the bytes are counted all the same
    */
   hold(delta: number, project: Slotted): boolean {
     this.shares.held.add(project, delta);
@@ -212,7 +216,8 @@ export class Holding {
   }
 
   /**
-   * Counts an upload that is whole, and that was paced or waited in the InflationQueue.
+   * Counts the spooled bytes of a whole upload that the pacer could pause, or that went through the
+   * InflationQueue.
    * @param bytes bytes of the upload that are spooled so far
    */
   whole(bytes: number): void {
@@ -222,7 +227,7 @@ export class Holding {
   }
 
   /**
-   * Counts an upload that is whole and was inflated in the event loop.
+   * Counts the spooled bytes of a whole upload that was inflated in the event loop.
    * @param bytes bytes of the upload that are spooled so far
    * @returns false when the worker has no room for them, or the project holds more than its share
    */

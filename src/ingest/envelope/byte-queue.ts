@@ -11,7 +11,7 @@ import { assert } from '../../lib/assert.ts';
 /**
  * Copies bytes into memory of their own. A copy from Node's pool would keep a slab of 8 KiB alive,
  * together with the bytes of other requests in it. A slab is too much to be held for seconds,
- * because only the copied bytes are charged.
+ * because only the copied bytes are counted as the worker's memory (budget.ts).
  */
 export function ownCopy(bytes: Uint8Array): Buffer {
   const copy = Buffer.allocUnsafeSlow(bytes.length);

@@ -3,10 +3,10 @@
  * payload is a view of its chunk, or a joined copy when it came in several chunks. Beyond the bound
  * all payloads move to a spool, and later payloads go straight there.
  *
- * A view keeps its whole chunk alive. So a chunk is charged in full, once, when the first view of
- * it is kept; a small piece of a large chunk is copied instead. Thus the charge is the memory that
- * is alive, whatever a client mixes into its chunks. An envelope of one item in one chunk, the
- * common case, costs no copy.
+ * A view keeps its whole chunk alive. So a chunk is charged to the worker's memory in full, once,
+ * when the first view of it is kept; a small piece of a large chunk is copied instead. Thus the
+ * charge is the memory that is alive, whatever a client mixes into its chunks. An envelope of one
+ * item in one chunk, the common case, costs no copy.
  */
 import { randomUUID } from 'node:crypto';
 import { type ItemType, type SkippedType, skippedType } from '../../lib/item-types.ts';
@@ -69,7 +69,7 @@ const NOTHING = Buffer.alloc(0);
 const ITEMS_FREE = 10;
 /**
  * Bytes that are charged to the worker's memory for each item beyond ITEMS_FREE, on top of its own
- * bytes: a body of 17 KB may hold 1,000 items.
+ * bytes. A body of 17 KB may hold 1,000 items, whose records take more memory than the body.
  */
 const ITEM_RECORD_BYTES = 256;
 /**
@@ -232,7 +232,7 @@ export class Collector implements ItemReceiver {
   }
 
   /**
-   * Keeps a piece of the current chunk, and charges it.
+   * Keeps a piece of the current chunk, and charges the memory that the piece keeps alive.
    * @returns `piece`, or a copy of it
    */
   #keep(piece: Uint8Array): Uint8Array {

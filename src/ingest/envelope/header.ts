@@ -52,7 +52,7 @@ const EVENT_ID = /^[0-9a-f]{32}$/i;
 const NIL_EVENT_ID = '0'.repeat(32);
 const DASHED_EVENT_ID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
 
-/** The id in 32 lower-case hex digits; '' when it is only zeros; undefined when it is no id. */
+/** The id in 32 lower-case hex digits; '' when it is only zeros; undefined when `text` is no id. */
 export function readEventId(text: unknown): string | undefined {
   if (typeof text !== 'string' || !(EVENT_ID.test(text) || DASHED_EVENT_ID.test(text))) return undefined;
   const id = text.replaceAll('-', '').toLowerCase();
@@ -86,7 +86,7 @@ function sdkOf(value: unknown): string | undefined {
   const name = own(value, 'name');
   const version = own(value, 'version');
   if (typeof name !== 'string' || typeof version !== 'string' || !name || !version) return undefined;
-  // The name is stored with each item, and an envelope may have a thousand items, so the name is
+  // The text is stored with each item, and an envelope may have a thousand items, so the text is
   // bounded.
   return name.length + version.length < CLIENT_CHARS_MAX ? `${name}/${version}` : undefined;
 }

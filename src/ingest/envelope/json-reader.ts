@@ -17,7 +17,7 @@ type Kind = {
   readonly header: Uint8Array;
   /** Whether the body may be a list of objects. */
   readonly isList: boolean;
-  /** Whether the object's member `event_id` is the id under which it is stored. */
+  /** Whether the object's member `event_id` is the id under which the event is stored. */
   readonly hasId: boolean;
   /** The reason for a body that is no such JSON. */
   readonly notThis: Malformed;
@@ -29,8 +29,8 @@ const BACKSLASH = 0x5c;
 const NOTHING = Buffer.alloc(0);
 
 /**
- * Most bytes of a name or value that are kept to be read: more than an id takes whose characters
- * are all escaped.
+ * Most bytes of a name or value that are kept to be read. An id takes fewer, even if all its
+ * characters are escaped.
  */
 const READ_BYTES_MAX = 256;
 const ID_NAME = 'event_id';

@@ -23,11 +23,14 @@ import { JSON_DEPTH_MAX } from '../../limits.ts';
 export interface JsonReceiver {
   /** @param at the value's first byte */
   valueBegin(depth: number, at: number): void;
-  /** @param at behind the value's last byte; 0 when that byte was the last of the chunk before */
+  /**
+   * @param at the place behind the value's last byte; 0 when that byte was the last of the chunk
+   * before
+   */
   valueEnd(depth: number, at: number): void;
   /** Called when a name begins; `at` is the place of its opening quote. */
   nameBegin(at: number, depth: number): void;
-  /** @param at behind the name's closing quote */
+  /** @param at the place behind the name's closing quote */
   nameEnd(at: number, depth: number): void;
 }
 
@@ -111,8 +114,8 @@ type NumberPart = 'minus' | 'zero' | 'digits' | 'point' | 'decimals' | 'e' | 'si
 const WHOLE_NUMBERS: ReadonlySet<NumberPart> = new Set(['zero', 'digits', 'decimals', 'exponent']);
 
 /**
- * Returns the part of a number that `byte` belongs to behind `part`; undefined when the byte does
- * not continue the number.
+ * Returns the part of a number that `byte` belongs to when it follows `part`; undefined when the
+ * byte does not continue the number.
  */
 function nextPart(part: NumberPart, byte: number): NumberPart | undefined {
   if (isDigit(byte)) {

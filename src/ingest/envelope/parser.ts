@@ -66,8 +66,8 @@ export interface ItemReader {
   feed(chunk: Uint8Array): Malformed | undefined;
   /**
    * Ends the body; its last byte has been fed. The reader may still call `itemEnd` and
-   * `envelopeHeader` here, but not `payload`: a body that needs the disk asks for leave after a
-   * call of `feed`, never after `end`.
+   * `envelopeHeader` here, but not `payload`: only after a call of `feed` does the upload look
+   * whether the payloads need the disk.
    * @returns why the body is malformed
    */
   end(): Malformed | undefined;

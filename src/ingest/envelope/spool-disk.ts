@@ -20,7 +20,8 @@ export const POOL_THREADS = 8;
 /** Number of calls to the disk that may be under way at the same time. */
 const SPOOL_CALLS_MAX = 4;
 /**
- * Time in ms after which a call counts as hanging. The request that needs it is too late by then.
+ * Time in ms after which a call counts as hanging. The answer to the request that needs the call is
+ * overdue by then.
  */
 const SPOOL_CALL_MS_MAX = ANSWER_MS_MAX;
 assert(SPOOL_CALLS_MAX < POOL_THREADS, 'a disk that hangs leaves threads to the others');

@@ -7,8 +7,8 @@
  * time. A write takes all blocks that wait, so that a client that sends single bytes does not cost
  * a write for each byte. The waiting blocks are the memory of the upload. `onBehind(true)` asks for
  * a pause when they reach SPOOL_QUEUE_BYTES_MAX (SPOOL_QUEUE_BYTES_TIGHT while the worker holds
- * much), and `onBehind(false)` tells that at most half of this bound still waits. The price is one
- * more copy, about 0.1 ms per MiB.
+ * much), and `onBehind(false)` tells that at most half of this bound still waits. To fill the
+ * blocks, each byte is copied once more, which takes about 0.1 ms per MiB.
  *
  * A descriptor must not be closed while a call uses it, because its number could then belong to
  * another file. So `close` waits for the calls.
@@ -35,7 +35,10 @@ type State = 'open' | 'failed' | 'closed';
 /** A run of bytes in the file that is read. Bytes between two stretches are skipped. */
 type Stretch = { start: number; length: number };
 
-/** Returns where the payloads of `kept` lie in the file. Adjacent payloads are one stretch. */
+/**
+ * Returns where the payloads of `kept` lie in the file, which has the payloads of `items` in order.
+ * Adjacent payloads are one stretch.
+ */
 function stretchesOf<T extends { length: number }>(items: readonly T[], kept: readonly T[]): Stretch[] {
   const stretches: Stretch[] = [];
   let start = 0;

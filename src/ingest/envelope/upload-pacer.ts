@@ -4,7 +4,7 @@
  * The stream: an answer is due two seconds after the last body byte, and a broker stores some 100
  * MB a second. If 400 bodies of 5 MB ended together, most could not be stored in time. So the last
  * bytes of large uploads are not read before there is room. A large upload is *arriving* until its
- * last byte has come, and *whole* from then on until it is disposed of.
+ * last byte has come, and *whole* from then on, until its envelope is stored or refused.
  *
  * Disk and inflaters: each upload pauses itself when many of its bytes wait for them. But when an
  * upload goes on, its socket may deliver half a MiB at once, and 400 such sockets fill the worker's
@@ -16,11 +16,11 @@
  * turn of the event loop, because each may be whole with its next chunk. Both sums fall without any
  * paused upload going on, so there is no deadlock.
  *
- * The price: an upload in the middle of its body is paused with the others, and its client sees a
- * slower network. A small compressed body cannot be paused, because it is whole before the worker
- * knows that it is large. If such a body waits in the {@link InflationQueue}, it counts as whole.
- * If it is inflated in the event loop, its bytes count for the share `unpaced` of budget.ts
- * instead. Otherwise such bodies of one project would keep the uploads of all others paused.
+ * An upload in the middle of its body is paused with the others, and its client sees a slower
+ * network. A small compressed body cannot be paused, because it is whole before the worker knows
+ * that it is large. If such a body waits in the {@link InflationQueue}, it counts as whole. If it
+ * is inflated in the event loop, its bytes count for the share `unpaced` of budget.ts instead.
+ * Otherwise such bodies of one project would keep the uploads of all others paused.
  */
 import { QUEUED_BYTES_MAX, UPLOADS_RESUMED_PER_TURN, WHOLE_UPLOADS_BYTES_MAX } from '../../limits.ts';
 
@@ -38,7 +38,7 @@ export class UploadPacer {
   readonly #paused = new Set<PacedUpload>();
   #releasing: NodeJS.Immediate | undefined;
 
-  /** Bytes of uploads that are whole and not yet disposed of. */
+  /** Spooled bytes of the uploads that are whole (see the head of this file). */
   get wholeBytes(): number {
     return this.#wholeBytes;
   }
@@ -64,8 +64,8 @@ export class UploadPacer {
   }
 
   /**
-   * Counts bytes of whole uploads.
-   * @param delta bytes; negative when a whole upload is disposed of
+   * Counts spooled bytes of whole uploads.
+   * @param delta bytes; negative when the envelope of a whole upload is stored or refused
    */
   addWhole(delta: number): void {
     this.#change(delta, 0);

@@ -12,8 +12,9 @@
  * caller may go on draining the socket. After a success the upload holds its bytes until it is
  * *disposed*.
  *
- * An upload that needs the disk also *waits for leave*, once. Until its owner calls `proceed`, its
- * bytes wait in memory as if the disk were slow, and the owner does not hear of a verdict.
+ * An upload that needs the disk also *waits for leave* to write there, once: its owner first takes
+ * a token for the request. Until the owner calls `proceed`, the upload's bytes wait in memory as if
+ * the disk were slow, and the owner does not hear of a verdict.
  *
  * A body takes one of five ways. Inflated bytes are parsed and held like those of a plain body.
  *
@@ -92,12 +93,13 @@ export type UploadOptions = {
   /** Called exactly once, perhaps inside `feed`, `end` or `proceed`; never after `dispose`. */
   onResult(result: UploadResult): void;
   /**
-   * Asks to pause the socket (`true`) while disk, inflater or stream is behind, and to resume it.
+   * Asks to pause the socket (`true`) while disk, inflater or stream is behind, and to resume it
+   * (`false`).
    */
   onPressure(paused: boolean): void;
   /**
-   * Called at most once, when the upload needs the disk. Nothing goes to disk until `proceed` is
-   * called, at once or later.
+   * Called at most once, when the upload needs the disk. Nothing goes to disk until the owner calls
+   * `proceed`, which it may do in this call or later.
    */
   onWaitsForLeave(): void;
 };
@@ -108,7 +110,10 @@ export type UploadOptions = {
  * SYNC_INFLATED_BYTES_MAX takes 3 ms before it is given up.
  */
 const DISTRUSTED_BODIES = 100;
-/** Number of such bodies that are still to come from each distrusted project. */
+/**
+ * By project: how many of its next bodies without a claimed size are inflated by zlib's threads; 0
+ * when the project is not distrusted.
+ */
 export const DISTRUST = new Slot(
   () => ({ bodies: 0 }),
   () => false,
@@ -139,7 +144,7 @@ export class Upload {
   #inflatedBytes = 0;
   /**
    * Compressed bytes so far, as long as they may turn out to be the whole body. Most bodies are one
-   * chunk; only the others pay for being joined.
+   * chunk; only the bytes of others are copied to be joined.
    */
   #kept: ByteQueue | undefined;
   /** Set once zlib's threads inflate the body. */
@@ -171,8 +176,8 @@ export class Upload {
   /**
    * Takes the next bytes of the body.
    * @param chunk bytes as transmitted; borrowed for the call
-   * @param isWhole whether the chunk is the whole body. Its copy may then be from Node's pool,
-   * because no part of it waits for a further packet
+   * @param isWhole whether the chunk is the whole body. Such a chunk is copied into Node's pool,
+   * because its copy need not wait for a further packet ({@link ownCopy})
    */
   feed(chunk: Uint8Array, isWhole = false): void {
     if (this.#state !== 'arriving' || chunk.length === 0) return;
@@ -270,7 +275,8 @@ export class Upload {
   }
 
   /**
-   * Takes bytes that were base64. The first of them tells JSON from a stream in zlib's wrapping.
+   * Takes bytes that were decoded from base64. The first of them tells JSON from a stream in zlib's
+   * wrapping.
    */
   #feedDecoded(bytes: Buffer): void {
     if (bytes.length === 0) return; // a chunk of base64 may hold no whole group
@@ -322,7 +328,7 @@ export class Upload {
       this.#finish();
     } else if (inflated.reason === 'stream') {
       distrust.bodies = DISTRUSTED_BODIES;
-      // More has come out than a claim of at most SYNC_INFLATED_BYTES_MAX, so the claim is false.
+      // A body that claims at most SYNC_INFLATED_BYTES_MAX has inflated to more than its claim.
       const isFalse = claimed !== undefined && claimed <= SYNC_INFLATED_BYTES_MAX;
       this.#inflateInTurn(encoding, expectedBytes(body, isFalse ? undefined : claimed));
     } else {

@@ -4,7 +4,7 @@
  */
 import { anyOf, arrayAt, type Filter, type JsonObject, objectAt, textAt } from './payload.ts';
 
-/** Texts, of which the message of such an error contains one. */
+/** The message of such an error contains one of these texts. */
 const MESSAGES = [
   'top.GLOBALS',
   'originalCreateNotification',
@@ -29,7 +29,8 @@ const MESSAGES = [
 ];
 
 /**
- * Schemes with which the source of the innermost frame starts. SOURCES has texts anywhere in it.
+ * The source (URL of the script) of the innermost frame of such an error starts with one of these
+ * schemes, or contains one of SOURCES.
  */
 const SOURCE_SCHEMES = [
   'chrome-extension://',
@@ -39,7 +40,7 @@ const SOURCE_SCHEMES = [
   'safari-web-extension://',
 ];
 
-/** Texts that the source of the innermost frame contains. SOURCE_SCHEMES has those at its start. */
+/** Texts of which the source of the innermost frame of such an error contains one. */
 const SOURCES = [
   'graph.facebook.com',
   'connect.facebook.net',
@@ -62,8 +63,8 @@ const longestPart = (text: string): string =>
   text.split('/').reduce((longest, part) => (part.length > longest.length ? part : longest));
 
 /**
- * Needles of the filter. A scheme is at the start of its string, so its needle begins with a quote:
- * `chrome:` in the middle of a sentence is no reason to parse.
+ * Needles of the filter ({@link Filter.needles}). A scheme is at the start of its string, so its
+ * needle begins with a quote: `chrome:` in the middle of a sentence is no reason to parse.
  */
 const needles = [
   ...[...MESSAGES, ...SOURCES].map(longestPart),

@@ -185,13 +185,13 @@ export async function filterSpooled<T extends FilteredItem>(
  * The judgement of one envelope. Its User-Agent is that of the first event or transaction that
  * names one; when none does, the request's own may count.
  *
- * A payload with a needle is always read. A payload without a needle cannot name an agent for which
- * the envelope is removed, but it may name another agent, which then counts for the whole envelope.
- * So a payload without a needle is also read in two cases, as long as no payload has named an
- * agent:
+ * A payload with a needle is always parsed. A payload without a needle cannot name an agent for
+ * which the envelope is removed, but it may name another agent, which then counts for the whole
+ * envelope. So a payload without a needle is also parsed in two cases, as long as no payload has
+ * named an agent:
  *
- * - A filter would remove the envelope for the request's own agent. Then every payload is read.
- * - The envelope has several judged payloads. Then each payload that may name an agent is read.
+ * - A filter would remove the envelope for the request's own agent. Then every payload is parsed.
+ * - The envelope has several judged payloads. Then each payload that may name an agent is parsed.
  */
 class Judgement<T extends FilteredItem> {
   readonly #filters: CompiledFilters;
@@ -203,7 +203,9 @@ class Judgement<T extends FilteredItem> {
   readonly #seeksAgent: boolean;
   /** Whether a filter would remove the envelope for the request's own agent. */
   readonly #isSuspect: boolean;
-  /** The envelope's User-Agent: undefined until a payload was read, '' until one named an agent. */
+  /**
+   * The envelope's User-Agent: undefined until a payload was parsed, '' until one named an agent.
+   */
   #agent: string | undefined;
   #wholeBytesLeft = PARSED_WHOLE_BYTES_MAX;
   #pickedBytesLeft = PICKED_BYTES_MAX;
@@ -244,7 +246,7 @@ class Judgement<T extends FilteredItem> {
     return this.#filters.ofAgent.find((filter) => filter.judgeAgent?.(agent, this.#request))?.name;
   }
 
-  /** Whether a payload is read for its agent. */
+  /** Whether a payload is parsed for its agent. */
   #mayNameAgent(bytes: Uint8Array): boolean {
     return this.#seeksAgent && !this.#agent && (this.#isSuspect || AGENT_SCAN.foundIn(bytes));
   }

@@ -61,7 +61,8 @@ function judgeItem(payload: JsonObject): boolean {
  * `0.0.0.0` would match `Chrome/140.0.0.0`. So the needle of an address includes its left
  * neighbour: a quote, the `@` of user info, or the second slash of `//`, which may be escaped.
  *
- * LAST_GROUPS below is for IPv6: a loopback address ends a string or is in brackets.
+ * LAST_GROUPS has the last group of the IPv6 address ::1, as clients may write it. The address ends
+ * a string or is in brackets, so its needles end with a quote or a bracket.
  */
 const ADDRESS_STARTS = ['"', '@', '//', '\\/'];
 const LAST_GROUPS = ['1', '01', '001', '0001'];

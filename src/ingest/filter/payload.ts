@@ -39,10 +39,10 @@ export type Filter = {
   /** Types of the items whose payloads the filter looks at. */
   readonly itemTypes?: readonly JudgedType[];
   /**
-   * Lower-case ASCII texts without `/` (which JSON may escape). Every payload that the filter
-   * removes, by itself or for its agent, holds at least one of these texts in its JSON as sent, in
-   * any case. So a payload without any of them is not parsed. A `"` in a needle means the start or
-   * end of a JSON string.
+   * Lower-case ASCII texts. JSON may escape `/` as `\/`, so a text with a `/` comes in both forms.
+   * Every payload that the filter removes, by itself or for its agent, holds at least one of these
+   * texts in its JSON as sent, in any case. So a payload without any of them is not parsed. A `"`
+   * in a needle means the start or end of a JSON string.
    */
   readonly needles?: readonly string[];
 };

@@ -45,8 +45,8 @@ PLAIN[BACKSLASH] = 0;
 
 /**
  * Skips bytes of a string, four at a time.
- * @returns `from`, or the index of a later byte: up to and including this byte all bytes behind
- * `from` are plain
+ * @returns the index of the last byte that was skipped (`from` if none was): all bytes behind
+ * `from`, up to this one, are plain
  */
 function skipPlain(chunk: Buffer, from: number): number {
   let at = from;
@@ -217,7 +217,7 @@ export class FieldPicker {
 
   /**
    * Reads between strings.
-   * @returns where to go on: behind the quote that opens a string, or at the end
+   * @returns where to go on: behind the quote that opens a string, or at the end of the chunk
    */
   #readBetween(start: number): number {
     const chunk = this.#chunk;

@@ -44,8 +44,8 @@ export class TrustedProxies {
   /**
    * Returns the address of the client.
    * @param peer address of the other end of the connection
-   * @returns undefined when `peer` is no address, or when a trusted proxy names a client that is
-   * none
+   * @returns undefined when `peer` is no address, or when a trusted proxy says that its request
+   * came from something that is no address
    */
   clientOf(head: Head, peer: string): string | undefined {
     let address = canonical(peer);

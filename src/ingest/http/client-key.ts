@@ -81,7 +81,8 @@ function headerKey(header: string): string {
     start = end + 1;
     const name = before.slice(-NAME_CHARS).toLowerCase();
     if (name !== 'compat_key' && name !== 'sentry_key') continue;
-    // Before the name only a scheme and a blank may stand. Else it is the end of a longer name.
+    // Before the name only a scheme and a blank may stand. Otherwise these characters are the end
+    // of a longer name.
     if (before.length > NAME_CHARS && before.charAt(before.length - NAME_CHARS - 1).trim() !== '') continue;
     found[name] ||= unquoted(header.slice(equals + 1, end).trim());
   }
@@ -101,7 +102,7 @@ export function findKey(query: string, header: (name: KeyHeader) => string): str
     if (key !== '') return key;
   }
   const authorization = header('authorization');
-  // With any other scheme, the header is meant for a proxy in front of sluice.
+  // With another scheme than `sentry`, the header is meant for a proxy in front of sluice.
   return /^\s*sentry\s/i.test(authorization) ? headerKey(authorization) : '';
 }
 

@@ -33,7 +33,7 @@ export type RequestServices = {
   readonly metrics: RequestMetrics;
   readonly clock: Clock;
   readonly log: Log;
-  /** Treatment of requests while the limiter or the counter is away. */
+  /** How requests are treated while Redis, which has the limits and the months' counts, is away. */
   readonly whileAway: AwayPolicy;
   readonly unsupportedHint: UnsupportedHint;
   /** Undefined: clients' addresses are not filled in. */

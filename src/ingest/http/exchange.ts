@@ -106,8 +106,8 @@ export interface BodyReader {
  *
  * The answer waits until the body has arrived whole, up to REFUSED_DRAIN_BYTES_MAX. If the
  * connection were closed while bytes are still arriving, the client might see a reset instead of
- * the answer, above all a client that writes everything before it reads. The price is that the
- * refusal of a large upload costs its bandwidth. It costs no memory, since the bytes are dropped.
+ * the answer, above all a client that writes everything before it reads. So the refusal of a large
+ * upload costs the bandwidth of its body, but no memory, since the bytes are dropped.
  *
  * A body has two clocks. The client's clock counts the time in which the worker waits for bytes.
  * BODY_MS_MAX and the minimum rate are about this clock, and a client that breaks them is cut.
@@ -150,8 +150,8 @@ export class Exchange {
    */
   #pieces = 0;
   /**
-   * `bytesRead` at each sweep after the grace, the newest last. The minimum rate is checked with
-   * these samples.
+   * `bytesRead` at each sweep once BODY_GRACE_MS have passed, the newest last. The minimum rate is
+   * checked with these samples.
    */
   #pace: number[] | undefined;
 

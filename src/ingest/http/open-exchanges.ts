@@ -2,7 +2,7 @@ import type { Clock } from '../../lib/clock.ts';
 import { ANSWERS_PER_CLOSE, REQUESTS_IN_FLIGHT_MAX } from '../../limits.ts';
 
 /**
- * Time in ms between two calls of {@link OpenExchanges.sweep}. Each call takes one sample of an
+ * Time in ms between two calls of {@link OpenExchanges.sweep}. Each call takes one sample of each
  * exchange's pace.
  */
 export const SWEEP_MS = 1_000;
@@ -98,10 +98,10 @@ export class OpenExchanges {
   }
 
   /**
-   * Checks all bodies that are arriving, every SWEEP_MS. It cuts those that are too slow, refuses
-   * those that were paused too long, and restarts the library's time-out of slow but acceptable
-   * ones. It goes from the last to the first: when an exchange is removed, the exchange that takes
-   * its place has been checked already.
+   * Checks all bodies that are arriving; called every SWEEP_MS. Cuts those that are too slow,
+   * refuses those that were paused too long, and restarts the time-out of uWebSockets.js for the
+   * others that take long. Goes from the last to the first: when an exchange is removed, the
+   * exchange that takes its place has been checked already.
    */
   sweep(): void {
     const now = this.now();

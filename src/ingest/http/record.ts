@@ -22,7 +22,7 @@ export type FinishedRequest = {
   refused?: RefusedKey | undefined;
 };
 
-/** A request of a project that was not accepted, as `sluice tail --refused` shows it. */
+/** A request that was not accepted, of a known project, as `sluice tail --refused` shows it. */
 export type Refusal = {
   at: string;
   project_id: string;

@@ -56,8 +56,8 @@ export class RequestHead {
    */
   oddHost = false;
   /**
-   * Whether Expect has a value that uWebSockets.js does not understand. Such a client might wait
-   * for ever for a reply.
+   * Whether Expect has a value that uWebSockets.js does not understand. The client of such a
+   * request might wait for ever for a reply.
    */
   oddExpectation = false;
   readonly tooBig: boolean;

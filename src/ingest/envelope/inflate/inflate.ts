@@ -3,7 +3,8 @@
  * inflated at once. Any other compressed body is inflated by an Inflater: a body that is whole
  * waits for its turn (inflation-queue.ts), a large one is inflated while it arrives. An Inflater
  * takes chunks as they come, hands out bounded pieces, and can be stopped after any piece. So a
- * bomb costs no more than the bound of inflated bytes allows.
+ * bomb (a small body that inflates to very much) costs no more than the bound of inflated bytes
+ * allows.
  *
  * zlib stops silently at the first byte after a finished stream. Such a byte is invalid here, so
  * the number of bytes that zlib took is compared with the number that it was given.
@@ -52,8 +53,8 @@ export const parseEncoding = (header: string): Encoding | undefined =>
   ENCODINGS.get(header.trim().toLowerCase());
 
 /**
- * The first character, in base64, of a JSON object and of a stream in zlib's wrapping. No JSON
- * object begins with it.
+ * The first character of base64 of a JSON object, and of base64 of a stream in zlib's wrapping. A
+ * JSON object that is not in base64 never begins with it.
  */
 const BASE64_BEGIN = 'e'.charCodeAt(0);
 /** Whether a body that names no encoding begins as base64. */
@@ -89,14 +90,15 @@ export class Base64Decoder {
  */
 const BROTLI_OPTIONS = { params: { [zlib.constants.BROTLI_DECODER_PARAM_LARGE_WINDOW]: 0 } };
 /**
- * Inflated bytes of brotli that no copy reaches back over when the window is 1 MiB (RFC 7932
- * section 9.1).
+ * Inflated bytes of brotli up to which a window of 1 MiB is enough: it reaches back 16 bytes less
+ * than its size (RFC 7932 section 9.1), so up to here it reaches every byte.
  */
 const BROTLI_SYNC_BYTES_MAX = SYNC_INFLATED_BYTES_MAX - 16;
 /**
- * Returns the brotli body with a window of at most 1 MiB, which its first four bits give. Brotli
- * fills its window before anything comes out, whatever the bound of the output: 16 MiB take the
- * event loop 30 ms. The first BROTLI_SYNC_BYTES_MAX bytes come out as with the body's own window.
+ * Returns a brotli body whose window is at most 1 MiB. The first four bits of a body give the size
+ * of its window; if the window is larger, they are replaced in a copy. Brotli fills its window
+ * before anything comes out, whatever the bound of the output, and 16 MiB take the event loop 30
+ * ms. The smaller window does not change the first BROTLI_SYNC_BYTES_MAX inflated bytes.
  */
 function withSmallWindow(body: Uint8Array): Uint8Array {
   const [first = 0] = body;
@@ -146,7 +148,7 @@ const { Z_DEFAULT_CHUNK, Z_MIN_CHUNK } = zlib.constants;
 /**
  * Returns the inflated size that gzip's last four bytes claim (RFC 1952, ISIZE); undefined for
  * other encodings, and for a body that is too short to have these bytes. The claim is only a hint:
- * when it is false, the bounds below still hold.
+ * when it is false, the bounds of {@link inflateSync} still hold.
  */
 export function claimedBytes(encoding: Compression, body: Uint8Array): number | undefined {
   if (encoding !== 'gzip' || body.length < GZIP_TRAILER_BYTES) return undefined;
@@ -199,7 +201,8 @@ export function inflateSync(encoding: Compression, body: Uint8Array): Inflated {
       : { ok: false, reason: 'corrupt' };
   } catch (error) {
     const isLarge = (error as NodeJS.ErrnoException).code === 'ERR_BUFFER_TOO_LARGE';
-    // Behind the first MiB, a sound body with a smaller window than its own may seem corrupt.
+    // A sound body that inflates to more than 1 MiB may seem corrupt when its window was made
+    // smaller.
     return { ok: false, reason: isLarge || sent !== body ? 'stream' : 'corrupt' };
   }
 }
@@ -215,8 +218,8 @@ type WithInfo = { buffer: Buffer; engine: Zlib };
 
 /**
  * Inflates a body, and returns zlib's engine with the bytes.
- * @param bounds bounds of the output; with zlib's own `chunkSize` of 16 KiB an event costs 3 µs
- * more
+ * @param bounds bounds of the output. With zlib's own `chunkSize` of 16 KiB, an event takes 3 µs
+ * more than with one that fits its output
  */
 function inflateWithInfo(
   encoding: Compression,

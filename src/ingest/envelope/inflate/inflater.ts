@@ -57,8 +57,8 @@ function noteGarbage(bytes: number): void {
  * that a client that sends single bytes does not cost a trip to the other thread for each byte. No
  * write goes beyond the end of a zstd frame.
  *
- * An inflater borrows a chunk for the call alone. The bytes that it hands out belong to the
- * receiver.
+ * An inflater borrows a chunk only during the call of `feed`. The bytes that it hands out belong to
+ * the receiver.
  */
 export class Inflater {
   readonly #encoding: Compression;

@@ -14,11 +14,12 @@
  * that.
  *
  * A stored bomb costs its sender nothing, and a machine half a second of CPU: in the worker, the
- * broker and the processor. So each stored body that *swells* adds to a debt of its project, which
- * shrinks with time. A project *rests* while its debt is larger than the free amount
- * (SWOLLEN_FREE_MIB), provided that another project has sent something since shortly before the
- * last body of the debt was begun. While a project rests, its new bodies that swell are refused at
- * once, and its waiting ones are not started.
+ * broker and the processor. So each stored body that *swells* (inflates to many times its size)
+ * adds to a debt of its project. The debt shrinks with time. A project *rests* while its debt is
+ * larger than the free amount (SWOLLEN_FREE_MIB). But it rests only if another project has sent a
+ * request after the latest body of the debt was begun, or in the 2 s before (OTHERS_SEND_MS). While
+ * a project rests, its new bodies that swell are refused at once, and its waiting ones are not
+ * started.
  */
 import type { Clock } from '../../../lib/clock.ts';
 import { FairShare, nextInTurn } from '../../../lib/fair-share.ts';
@@ -111,7 +112,8 @@ export class InflationQueue {
   /**
    * Notes that a body inflates to more than was known.
    * @param bytes its new size
-   * @returns false when the body must be refused, because there is no room for the new size
+   * @returns false when the body must be refused: with the new size, all bodies of the queue or
+   * those in work would inflate to too much
    */
   grow(body: QueuedBody, bytes: number): boolean {
     this.share.add(body.project, bytes - body.bytes);

@@ -10,7 +10,7 @@ import type { RateDecision } from '../../limit/admission.ts';
  */
 export const RATE_HINT = 'X-Sentry-Rate-Limits';
 
-/** Limit that makes everything of the project wait; sent with a 429. */
+/** Limit for all categories of the project; sent with a 429. */
 export const projectHint = (seconds: number): string => `${seconds}::project`;
 
 const LIMITED_NAMES: Readonly<Record<Category, string>> = {
@@ -72,8 +72,8 @@ export function unsupportedHintFor(stored: ReadonlySet<string>): UnsupportedHint
 // ---- Headers about a limit ----
 
 /**
- * Seconds until a window has room, from 1 to RETRY_AFTER_SEC + 1. A reset is never further away,
- * but a clock may be wrong.
+ * Seconds until a window has room, from 1 to RETRY_AFTER_SEC + 1. The reset of a window is never
+ * further away, but the clock of Redis or of the worker may be wrong.
  */
 function secondsUntil(resetSec: number, now: number): number {
   return Math.min(Math.max(Math.ceil(resetSec - now / 1000), 1), RETRY_AFTER_SEC + 1);

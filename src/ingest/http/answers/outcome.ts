@@ -165,7 +165,8 @@ export const methodNotAllowed = (allow: string): Answer =>
 
 export const REQUEST_ID = 'X-Request-Id';
 /**
- * Whether a text may be a request id: visible ASCII, which is safe in a header and in a log line.
+ * Whether a text may be a request id: 1 to 128 characters of visible ASCII, which are safe in a
+ * header and in a log line.
  */
 export const isRequestId = (text: string): boolean => /^[\x21-\x7e]{1,128}$/.test(text);
 export const requestIdLine = (id: string): string => `\r\n${REQUEST_ID}: ${id}`;
