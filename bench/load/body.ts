@@ -1,10 +1,12 @@
 /**
- * The part of a request that does not depend on the project: the last header lines and the body, made once and sent many times.
+ * Makes the part of a request that does not depend on the project: the last header lines and the
+ * body. The part is made once and sent many times.
  *
- * Every request that is sent carries an id of its own, or the processor would take it for a resend: an event id in an envelope, any
- * text in a request of OTLP. So the id's last eight digits are written into the bytes anew each time. In a gzip body that works
- * because the bytes up to them stand in a stored (uncompressed) block, and because CRC-32 is linear: what a changed digit does to the
- * checksum is a table look-up and an XOR.
+ * Each request needs an id of its own; otherwise the processor takes it for a resend. The id is the
+ * event id of an envelope, or a text anywhere in an OTLP request. So stamp() writes the last eight
+ * digits of the id anew for each request. In a gzip body this works because the bytes up to the id
+ * are in a stored (uncompressed) block, and because CRC-32 is linear: a table says by which XOR a
+ * changed digit changes the checksum.
  */
 import * as zlib from 'node:zlib';
 import { brotliCompressSync, crc32, deflateRawSync, deflateSync } from 'node:zlib';
@@ -15,15 +17,18 @@ export type BodyOptions = {
   encoding: Encoding;
   chunked: boolean;
   contentType: string | undefined;
-  /** Whether the bytes are an envelope, whose header can do without an id. */
+  /** Whether the body is an envelope. The header of an envelope may leave out the id. */
   isEnvelope?: boolean;
-  /** How the id is written in the envelope; its last eight digits are zeros. */
+  /** The id as it stands in the body. Its last eight digits are zeros. */
   id?: string;
 };
 export type Body = {
-  /** From the headers that belong to the body up to the last byte of the request. */
+  /** From the header lines about the body to the last byte of the request. */
   bytes: Buffer;
-  /** Where the eight digits stand in `bytes`; empty where ids are left to the server. */
+  /**
+   * Offsets in `bytes` of the id's last eight digits, one for each place where the id stands. Empty
+   * when the server makes the ids.
+   */
   digitsAt: readonly number[];
   checksum: Checksum | undefined;
 };
@@ -35,25 +40,28 @@ const HEX = Buffer.from('0123456789abcdef');
 const ZERO = 0x30;
 
 type Compress = (bytes: Buffer) => Buffer;
-/** Node.js has it from 22.15 on. */
+/** Undefined where Node.js is older than 22.15 and has no zstd. */
 const zstd = (zlib as { zstdCompressSync?: Compress }).zstdCompressSync;
 export const hasZstd = zstd !== undefined;
 
-/** Offsets of the id's last eight digits. */
+/** Returns the offset of the id's last eight digits, for each place where the id stands. */
 function findDigits(bytes: Buffer, id: string): number[] {
   const found: number[] = [];
   for (let at = bytes.indexOf(id); at >= 0; at = bytes.indexOf(id, at + 1)) found.push(at + DIGITS_IN_ID);
   return found;
 }
 
-/** The same envelope with another id in the placeholder's places. */
+/** Copies an envelope, with `id` wherever ID_PLACEHOLDER stands. */
 export function withId(envelope: Buffer, id: string): Buffer {
   const copy = Buffer.from(envelope);
   for (const at of findDigits(envelope, ID_PLACEHOLDER)) copy.write(id, at - DIGITS_IN_ID, 'latin1');
   return copy;
 }
 
-/** `plain` with the digits of its first part open to change, as gzip of a stored and several compressed blocks. */
+/**
+ * Makes a gzip body of `plain`. The first `partEnd` bytes are stored uncompressed, so that digits
+ * of the id in them can be changed later; the rest is compressed.
+ */
 function stampedGzip(
   plain: Buffer,
   partEnd: number,
@@ -75,7 +83,10 @@ function stampedGzip(
   };
 }
 
-/** By place and digit: what the checksum of `length` bytes changes by when the `0` at `at + place` becomes that digit. */
+/**
+ * Makes the table for changing digits. Its value at `place * 16 + digit` is the XOR that corrects
+ * the CRC-32 of `length` bytes when the `0` at `at + place` becomes that digit.
+ */
 function checksumChanges(at: number, length: number): Uint32Array {
   const changes = new Uint32Array(DIGITS * 16);
   const difference = Buffer.alloc(length);
@@ -100,7 +111,8 @@ function encoded(
     return stampedGzip(envelope, lineEnd, id);
   if (encoding === 'none') return { bytes: envelope, digitsAt: findDigits(envelope, id) };
   if (!isEnvelope) throw new Error(`the ids of OTLP cannot be renewed in ${encoding}`);
-  // No place in these bytes stands for a digit of the id: the server mints one.
+  // No digit can be changed in these compressed bytes. So the envelope has no id, and the server
+  // makes one.
   const anonymous = Buffer.concat([Buffer.from('{}'), envelope.subarray(envelope.indexOf('\n'))]);
   const compress = { gzip: gzipRaw, deflate: deflateSync, br: brotliCompressSync, zstd }[encoding];
   if (!compress) throw new Error('zstd needs Node.js 22.15 or later');
@@ -118,7 +130,12 @@ const gzipRaw = (bytes: Buffer): Buffer => {
   ]);
 };
 
-/** The bytes of a request after the lines that name project and key. @param envelope or another body with an id in it */
+/**
+ * Makes the part of a request after the lines that name the project and the key.
+ * @param envelope an envelope, or an OTLP request that contains the id
+ * @throws Error when the id of an OTLP request cannot be renewed in the encoding, or Node.js has no
+ * zstd
+ */
 export function makeBody(envelope: Buffer, options: BodyOptions): Body {
   const { encoding, chunked, contentType, id = ID_PLACEHOLDER } = options;
   const { bytes, digitsAt, checksum } = encoded(envelope, options, id);
@@ -141,14 +158,20 @@ function writeDigits(target: Buffer, at: number, count: number): void {
     target[at + place] = HEX[(count >>> (28 - 4 * place)) & 15] as number;
 }
 
-/** The bytes of a request of OTLP as the server reads them. @param id as in {@link BodyOptions} */
+/**
+ * Returns an uncompressed OTLP request whose id ends in `count`.
+ * @param id as in {@link BodyOptions}
+ */
 export function stamped(plain: Buffer, id: string, count: number): Buffer {
   const copy = Buffer.from(plain);
   for (const at of findDigits(plain, id)) writeDigits(copy, at, count);
   return copy;
 }
 
-/** Gives the copy of `body` that begins at `start` of `target` the id that ends in `count`, as eight hex digits. */
+/**
+ * Changes the id in a copy of `body`, which begins at `start` of `target`: the id's last eight hex
+ * digits become `count`. Corrects the checksum of a gzip body.
+ */
 export function stamp(target: Buffer, start: number, { body, count }: { body: Body; count: number }): void {
   const { digitsAt, checksum } = body;
   for (let i = 0; i < digitsAt.length; i++) writeDigits(target, start + (digitsAt[i] as number), count);

@@ -1,9 +1,11 @@
 /**
  * One client connection that has at most one request under way.
  *
- * Node's http client costs five times what the answer to be measured costs, so this writes prepared bytes and reads just enough of
- * an answer to know its status and its end. Received bytes stay in one buffer per connection (`onread`): no stream, no garbage.
- * The request is put together in a scratch buffer of the connection, which nobody else touches until the answer is there.
+ * Node's http client takes five times the CPU that the server needs for an answer. So this class
+ * writes prepared bytes, and reads only the status of an answer and where it ends. All received
+ * bytes go to one buffer per connection (`onread`), so that they leave no garbage. The request is
+ * put together in a scratch buffer of the connection, which nothing else changes until the answer
+ * has come.
  */
 import { connect as connectPlain, type Socket } from 'node:net';
 import { connect as connectTls } from 'node:tls';
@@ -12,23 +14,29 @@ import { stamp } from './body.ts';
 
 export type Endpoint = { host: string; port: number; tls: boolean };
 export type ConnectionEvents = {
-  /** The answer is complete; the connection takes another request. The bytes of `answer` are only valid during the call. */
+  /**
+   * Called when the answer is complete and the connection can send another request. The bytes of
+   * `answer` are valid only during the call.
+   */
   onAnswer(connection: Connection, status: number, answer: Buffer): void;
-  /** No answer: the connection broke, could not be made, or was too late. */
+  /** Called when the connection broke or could not be made, or the answer was too late. */
   onFailure(connection: Connection, reason: string): void;
 };
 
 const RECEIVE_BYTES = 16 * 1024;
-/** There are thousands of rare clients; an answer has some hundred bytes. */
+/**
+ * Size of the receive buffer of a rare client. It is small because there may be thousands of such
+ * clients. An answer has some hundred bytes.
+ */
 const RARE_RECEIVE_BYTES = 2 * 1024;
-// As bytes: a text would be encoded anew by every search.
+// These are bytes because each search would encode a string anew.
 const HEAD_END = Buffer.from('\r\n\r\n');
 const LENGTHS = [Buffer.from('Content-Length: '), Buffer.from('content-length: ')] as const;
 const CLOSE = Buffer.from('onnection: close');
 const CHUNKS_END = Buffer.from('\r\n0\r\n\r\n');
 const NOTHING = Buffer.alloc(0);
 
-/** Bytes of the answer at the start of `bytes`, or 0 while it is not all there. */
+/** Returns the length of the answer at the start of `bytes`; 0 while the answer is incomplete. */
 export function answerLength(bytes: Buffer): number {
   const headEnd = bytes.indexOf(HEAD_END);
   if (headEnd < 0) return 0;
@@ -42,7 +50,7 @@ export function answerLength(bytes: Buffer): number {
 }
 
 function contentLength(bytes: Buffer, headEnd: number): number {
-  // Backwards: it is among the last lines of most answers.
+  // The search goes backwards because Content-Length is among the last lines of most answers.
   let at = bytes.lastIndexOf(LENGTHS[0], headEnd);
   if (at < 0) at = bytes.lastIndexOf(LENGTHS[1], headEnd);
   if (at < 0) {
@@ -68,22 +76,28 @@ export class Connection {
   readonly #receive: Buffer;
   #scratch: Buffer;
   #socket: Socket | undefined;
-  /** The start of an answer whose end has not come. */
+  /** First bytes of an answer that is incomplete yet. */
   #begun = NOTHING;
   #underWay = false;
-  /** Of the request under way, on the clock of performance.now(). */
+  /**
+   * When the request under way was due, on the clock of performance.now(). `sentAt` is when it was
+   * sent.
+   */
   intendedAt = 0;
   sentAt = 0;
-  /** Of the request under way: its id's last digits, and whether the server makes its id. */
+  /**
+   * The last digits of the id of the request under way. `isMinted` says whether the server makes
+   * this id.
+   */
   id = 0;
   isMinted = false;
   eventIdOf: Drawn['eventIdOf'];
-  /** Where its latency belongs. */
+  /** Stage and kind under which the request's latency is recorded. */
   stage = 0;
   kind = 0;
-  /** A client that sends seldom; the generator's mark. */
+  /** Whether this is a rare client, one that sends seldom. Only the generator uses this. */
   readonly isRare: boolean;
-  /** Place of its server among those that share the load. */
+  /** Index of the server that this connection goes to, among the servers that share the load. */
   readonly host: number;
 
   constructor(options: {
@@ -107,7 +121,11 @@ export class Connection {
     return this.#underWay;
   }
 
-  /** @param count makes the event id of this request unique */
+  /**
+   * Sends a request.
+   * @param count the last digits of its id, which make the id unique
+   * @returns the bytes of the request
+   */
   send({ lines, body, kind, eventIdOf }: Drawn, count: number): number {
     this.#underWay = true;
     this.id = count;
@@ -150,14 +168,15 @@ export class Connection {
 
   #onLost(socket: Socket, reason: string): void {
     if (socket !== this.#socket) return;
-    // A server may close a connection that rests; only a request without an answer is a failure.
+    // A server may close a connection that is idle. Only a request without an answer is a failure.
     if (this.#underWay) this.#lost(reason);
     else this.#drop();
   }
 
   #lost(reason: string): void {
     this.#underWay = false;
-    // A broken connection may still hold the old scratch in its queue.
+    // The broken socket may hold the scratch buffer in its queue for a while, so the next request
+    // gets a new one.
     this.#scratch = Buffer.allocUnsafeSlow(this.#scratch.length);
     this.#drop();
     this.#events.onFailure(this, reason);

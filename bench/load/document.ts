@@ -1,4 +1,4 @@
-/** What a run leaves behind: its result, and everything that a reader needs to judge it. */
+/** The JSON document of a run (`--json`): its result, and what a reader needs to judge it. */
 import { readFileSync } from 'node:fs';
 import { cpus, release, totalmem, type } from 'node:os';
 import type { Knee } from './pace/knee.ts';
@@ -9,9 +9,9 @@ import type { Verification } from './verify/verify.ts';
 
 export type Machine = { cpu: string; cores: number; memoryGiB: number; kernel: string; node: string };
 export type RunDocument = LoadResult & {
-  /** Of this form; a reader refuses others. */
+  /** Version of the form of this document. readDocument() refuses other versions. */
   version: 2;
-  /** The first digits of all ids, of each generator. */
+  /** For each generator, the first 24 digits that all of its ids share. */
   runs: readonly string[];
   machine: Machine;
   /** The command line, without keys. */
@@ -20,7 +20,7 @@ export type RunDocument = LoadResult & {
   missed: readonly string[];
   knee?: Knee | undefined;
   verification?: Verification | undefined;
-  /** Why what was told 200 could not be looked up, in the place of a verification. */
+  /** Why the verification failed to read the sink. In this case `verification` is absent. */
   unverified?: string | undefined;
   server?: ServerFigures | undefined;
 };
@@ -38,13 +38,19 @@ export function machineOf(): Machine {
 
 const OPTION = /^--([a-z0-9-]+)(?:=(.*))?$/s;
 
-/** A DSN's key, and what a header says, are nobody's business who reads a report. */
+/**
+ * Returns the value of an option without keys, passwords and values of headers, so that everybody
+ * may read a report.
+ */
 function shown(name: string, value: string): string {
   if (name === 'header') return `${value.split(':', 1)[0]}: …`;
   return value.replace(/\/\/[^/?\s]*@/g, '//…@').replace(/([?&]\w*(?:password|secret)\w*=)[^&\s]*/gi, '$1…');
 }
 
-/** `--rate 5 --verify` as a table; what is given several times is joined. */
+/**
+ * Turns arguments such as `--rate 5 --verify` into names and values. Values of an option that is
+ * given several times are joined.
+ */
 export function settingsOf(args: readonly string[]): Record<string, string> {
   const settings: Record<string, string> = {};
   for (let at = 0; at < args.length; at++) {
@@ -58,12 +64,15 @@ export function settingsOf(args: readonly string[]): Record<string, string> {
   return settings;
 }
 
-/** A file is no result of `sluice load --json`. */
+/** Thrown when a file is not a result of `sluice load --json`. */
 export class DocumentError extends Error {
   override name = 'DocumentError';
 }
 
-/** @throws DocumentError naming the file */
+/**
+ * Reads a result of `sluice load --json`.
+ * @throws DocumentError naming the file
+ */
 export function readDocument(path: string): RunDocument {
   try {
     return documentIn(readFileSync(path, 'utf8'), path);
@@ -73,7 +82,11 @@ export function readDocument(path: string): RunDocument {
   }
 }
 
-/** @param path what it is, for an error @throws DocumentError */
+/**
+ * Parses a result of `sluice load --json`.
+ * @param path name of the text, for errors
+ * @throws DocumentError naming `path`
+ */
 export function documentIn(text: string, path: string): RunDocument {
   let document: RunDocument;
   try {

@@ -1,16 +1,22 @@
 /**
- * The load generator: sends a workload at planned rates or as fast as answers come, and records what became of every request.
+ * The load generator: sends a workload at planned rates or as fast as answers come, and records the
+ * outcome of every request.
  *
- * Closed loop: each connection sends again as soon as it has its answer. Finds saturation; its latencies say little, since a slow
- * server slows the load. Open loop: every request is due at a moment that the plan decides (pace/pace.ts), whatever the server
- * does, and its latency counts from that moment, so that a stall shows in all requests that it delayed (no coordinated omission).
- * Requests that find every connection busy wait in line; the clock of their latency runs, and how long they waited is told apart.
+ * Closed loop: each connection sends its next request as soon as it has an answer. This finds the
+ * highest rate. Its latencies say little, because a slow server slows down the load.
  *
- * A rate is a count of answers that came within a time, whatever time their requests were intended for. So a server that is
- * slower than the plan shows its own rate, and the answers that come after the end are late.
+ * Open loop: the plan decides when each request is due (pace/pace.ts), whatever the server does. A
+ * latency counts from that moment, so a stall shows in the latencies of all requests that it
+ * delayed (no coordinated omission). A request that finds every connection busy waits in line. Its
+ * latency includes this wait, which is also reported by itself.
  *
- * It watches itself: CPU per request, share of a core, and how late it was where a connection was free. Figures of a generator that
- * was itself the bottleneck are figures of the generator, and it says so.
+ * A rate counts the answers that came within a time, no matter when their requests were due. So a
+ * server that is slower than the plan shows its own rate, and the answers that come after the end
+ * are late.
+ *
+ * The generator watches itself: its CPU per request, its share of a core, and how late it sent
+ * requests that had a free connection. When the generator was the bottleneck, the result says so,
+ * because its figures then do not describe the server.
  */
 import type { Workload } from '../workload.ts';
 import { Connection, type Endpoint } from './connection.ts';
@@ -34,58 +40,79 @@ export type GeneratorOptions = {
   endpoints: readonly Endpoint[];
   workload: Workload;
   connections: number;
-  /** Clients beside the connections, each with a connection of its own, that send this share of the requests in turn. */
+  /**
+   * Rare clients, which have one connection each beside the `connections`. They send this share of
+   * the requests, one client after the other.
+   */
   rare: { clients: number; share: number };
   keepAlive: boolean;
-  /** The plan of an open loop, from the end of the warm-up; undefined: closed loop. */
+  /**
+   * The plan of an open loop; its times count from the end of the warm-up. Undefined in a closed
+   * loop.
+   */
   segments: readonly Segment[] | undefined;
-  /** Which part of a plan this is, as a share of the time between two requests. */
+  /**
+   * Delay of all requests, as a share of the time between two requests. Generators that share a
+   * plan have different delays, so that they take turns.
+   */
   phase?: number | undefined;
   warmupMs: number;
   durationMs: number;
-  /** A request without an answer for so long is given up. */
+  /** A request that has no answer after this time is given up. */
   timeoutMs: number;
-  /** Statuses that are as they should be; anything else is a failure. */
+  /** Statuses of expected answers. An answer with another status is a failure. */
   expected: readonly number[];
   /** First id of this run: two runs against one server must not share ids. */
   firstId: number;
-  /** What was told of each id. */
+  /** Gets what the server answered for each id. */
   ledger?: Ledger | undefined;
   stop?: StopRule | undefined;
-  /** Ends the run before its time. */
+  /** Ends the run early when it is aborted. */
   signal?: AbortSignal | undefined;
-  /** The run ends when so many requests were sent in the measured time. */
+  /** The run ends when this many requests were sent in the measured time. */
   requestsMax?: number | undefined;
-  /** The histograms become part of the result. */
+  /** Whether the result contains the histograms. */
   keepHistograms?: boolean | undefined;
   onSecond?: ((second: Second) => void) | undefined;
 };
 
 const TICK_MS = 1;
 const CLOSED_TICK_MS = 20;
-/** A request is given up at most this late: a small part of any time-out. */
+/**
+ * How often the generator looks for requests to give up, so a request is given up at most this
+ * late.
+ */
 const LOOK_MS = 20;
 const RECONNECT_MS = 50;
 const SETTLE_LOOK_MS = 5;
 const SECOND_MS = 1_000;
-/** Moments at which the requests of a segment are looked at that wait for a connection. */
+/** Most moments of a segment at which a second counts the requests that wait for a connection. */
 const WAITING_SAMPLES = 1_000;
 const NEVER_SENT = 'never sent: every connection was busy until the end';
-/** Above this share of a core, or this lateness, the generator is part of what it measures. */
+/**
+ * When the generator uses more than this share of a core, or its p99 of lateness is above
+ * LATE_MS_MAX, its figures are not those of the server.
+ */
 const BUSY_MAX = 0.9;
 const LATE_MS_MAX = 5;
-/** Without `sentAt`: never sent. */
+/** A request that is to be recorded. Without `sentAt` it was never sent. */
 type Request = Place & { intendedAt: number; sentAt?: number };
 const CLOSED_LOOP = { name: 'closed loop', fromMs: 0, fromRate: 0, toRate: 0 };
 
 export class Generator {
   readonly #options: GeneratorOptions;
   readonly #connections: Connection[];
-  /** Free connections; the one that was freed last is used first, so that few stay warm at low rates. */
+  /**
+   * Free connections. The one that was freed last is used first, so that few are in use at low
+   * rates.
+   */
   readonly #free: Connection[] = [];
   /** Free rare clients; the one that has rested longest is next. */
   #freeRare: Connection[] = [];
-  /** The warm-up is the first segment of the pace and not recorded. */
+  /**
+   * When requests are due; undefined in a closed loop. The warm-up is its first segment, and is not
+   * recorded.
+   */
   readonly #pace: Pace | undefined;
   readonly #segments: readonly Segment[];
   readonly #warmupSegments: number;
@@ -93,10 +120,13 @@ export class Generator {
   readonly #lateness = newHistogram();
   readonly #wait = newHistogram();
   readonly #service = newHistogram();
-  /** By stage: expected answers that came in it, and those to its requests that came after its end. */
+  /**
+   * For each stage: the expected answers that came in it. `#lateOf` counts, for each stage, the
+   * expected answers to its requests that came after its end.
+   */
   readonly #answered: number[];
   readonly #lateOf: number[];
-  /** The stage of the present moment. */
+  /** Stage in which the newest answer came. */
   #stageNow = 0;
   #late = 0;
   #waited = 0;
@@ -106,14 +136,19 @@ export class Generator {
   readonly #unanswered = new Map<string, number>();
   readonly #unstored = new Map<string, number>();
   readonly #seconds: Second[] = [];
-  /** Of the next request to send. */
+  /** Number of the next request to send; `#dueAt` is when it is due. */
   #count = 0;
   #dueAt = Number.POSITIVE_INFINITY;
-  /** When a request last found no free connection: what was due before waited for a connection. */
+  /**
+   * When a request last found no free connection. Requests that were due before then waited for a
+   * connection.
+   */
   #noneFreeAt = 0;
   #startedAt = 0;
   #secondBeganAt = 0;
-  /** Requests that were intended before it are not recorded, so are those intended after `#endsAt`. */
+  /**
+   * Start and end of the measured time. Requests that were due earlier or later are not recorded.
+   */
   #measuredFrom = 0;
   #endsAt = 0;
   #sentBytes = 0;
@@ -186,12 +221,12 @@ export class Generator {
     return this.#result(startedAt, { elapsedMs, cpuUs: used.user + used.system, requests });
   }
 
-  /** How many ids were used. */
+  /** Number of ids that were used. */
   get count(): number {
     return this.#count;
   }
 
-  /** What is under way is still awaited. */
+  /** Ends the measured time now. Answers to requests under way are awaited. */
   #stop(reason: string, failed: boolean): void {
     if (this.#stopped) return;
     this.#stopped = { reason, failed };
@@ -200,7 +235,11 @@ export class Generator {
 
   // ---- Sending ----
 
-  /** A closed loop drives itself; it only has to be started, and again after a failure. */
+  /**
+   * Starts sending. In a closed loop the timer matters only at the start and after failures,
+   * because each answer leads to the next request.
+   * @returns a function that stops the timer
+   */
   #tick(): () => void {
     this.#sendDue();
     const timer = setInterval(() => this.#sendDue(), this.#pace ? TICK_MS : CLOSED_TICK_MS);
@@ -212,7 +251,7 @@ export class Generator {
     if (this.#pace) this.#dueAt = isMore ? this.#startedAt + this.#pace.next() : Number.POSITIVE_INFINITY;
   }
 
-  /** A free connection; rare clients get their share of the requests. */
+  /** Takes a free connection. Rare clients get their share of the requests. */
   #take(): Connection | undefined {
     const { rare } = this.#options;
     if (rare.clients > 0 && Math.random() < rare.share) {
@@ -227,7 +266,10 @@ export class Generator {
     else this.#free.push(connection);
   }
 
-  /** Everything that is due and finds a free connection; what was due before the end is sent after it, too. */
+  /**
+   * Sends requests that are due, while there are free connections. Requests that were due before
+   * the end are sent even after it.
+   */
   #sendDue(): void {
     const now = performance.now();
     if (!this.#pace) return this.#sendClosed(now);
@@ -238,7 +280,8 @@ export class Generator {
         this.#noneFreeAt = now;
         return;
       }
-      // What waited for a connection, as all does after the end, is not late by us.
+      // A request that waited for a connection, as every request after the end did, was not late
+      // because of the generator.
       if (isOnTime && this.#dueAt >= this.#measuredFrom && this.#dueAt > this.#noneFreeAt)
         this.#lateness.recordValue(microseconds(performance.now() - this.#dueAt));
       this.#send(connection, this.#dueAt);
@@ -270,7 +313,10 @@ export class Generator {
     if (--this.#left === 0) this.#stop(`${this.#options.requestsMax} requests were sent (--until)`, false);
   }
 
-  /** Below 0 in the warm-up. The plan says it, not the clock: the plan's last request may be due at its very end. */
+  /**
+   * Stage of a request; below 0 in the warm-up. The plan decides, not the clock, because a plan's
+   * last request may be due exactly at the end.
+   */
   #stageOf(intendedAt: number): number {
     if (this.#pace) return this.#pace.segment - this.#warmupSegments;
     return intendedAt >= this.#measuredFrom ? 0 : -1;
@@ -303,7 +349,10 @@ export class Generator {
       this.#lateOf[stage] = (this.#lateOf[stage] as number) + 1;
   }
 
-  /** Another server is asked afterwards. */
+  /**
+   * Whether the headers of a 200 say that something is stored. Only sluice has such headers; other
+   * servers are asked after the run.
+   */
   get #saysWhatIsStored(): boolean {
     return this.#options.ledger?.isAnyServer !== true;
   }
@@ -315,7 +364,8 @@ export class Generator {
 
   #next(connection: Connection, now: number): void {
     if (!this.#pace && now < this.#endsAt && this.#left > 0) return this.#send(connection, now);
-    // It waited for a connection, not for us: no lateness of the generator.
+    // The due request waited for this connection, so its delay does not count as lateness of the
+    // generator.
     const isDue = this.#dueAt <= now && this.#dueAt < this.#endsAt;
     if (isDue && !connection.isRare) return this.#send(connection, this.#dueAt);
     this.#release(connection);
@@ -324,7 +374,8 @@ export class Generator {
   #onFailure(connection: Connection, reason: string): void {
     this.#options.ledger?.unanswered(connection);
     this.#lost(connection, reason);
-    // Not at once: a server that refuses connections is not helped by a loop that makes them.
+    // The connection is used again only after a pause, so that a server that refuses connections is
+    // not flooded with new ones.
     setTimeout(() => this.#release(connection), RECONNECT_MS);
   }
 
@@ -366,7 +417,10 @@ export class Generator {
       if (connection.underWay && connection.sentAt < oldest) connection.abandon(this.#tooLate);
   }
 
-  /** Waits for the answers that are still due. What finds no free connection for as long as a time-out is lost. */
+  /**
+   * Waits for outstanding answers after the end. A request that finds no free connection within the
+   * time-out counts as never sent.
+   */
   async #settle(): Promise<void> {
     const givesUpAt = this.#endsAt + this.#options.timeoutMs;
     for (;;) {
@@ -393,7 +447,10 @@ export class Generator {
     }
   }
 
-  /** What came after the end belongs to the picture, too. */
+  /**
+   * Ends a second, and keeps its figures. There are also seconds after the end of the measured
+   * time, until the last answer.
+   */
   #closeSecond(): void {
     const now = performance.now();
     const isLate = this.#secondBeganAt >= this.#endsAt;
@@ -462,7 +519,7 @@ export class Generator {
 
   #figures(measured: { elapsedMs: number; cpuUs: number; requests: number }): GeneratorFigures {
     const busy = measured.cpuUs / 1000 / Math.max(1, measured.elapsedMs);
-    // Where every request waited for a connection, none was late by us.
+    // The histogram is empty when every request waited for a connection; then the lateness is 0.
     const { p50, p99 } = percentilesOf(this.#lateness);
     const late = { lateP50Ms: p50 ?? 0, lateP99Ms: p99 ?? 0 };
     const bottleneck: string[] = [];
@@ -484,7 +541,7 @@ const shifted = (segment: Segment, ms: number): Segment => ({
   toMs: segment.toMs + ms,
 });
 
-/** At the rate that the plan begins with. */
+/** The warm-up runs at the rate with which the plan begins. */
 function warmupOf([first]: readonly Segment[], warmupMs: number): Segment[] {
   const rate = first?.fromRate ?? 0;
   return warmupMs > 0 ? [{ name: 'warm-up', fromMs: 0, toMs: warmupMs, fromRate: rate, toRate: rate }] : [];

@@ -1,4 +1,7 @@
-/** `sluice load`, which is also `npm run bench -- load`: a run, or the merging of several, and what it leaves behind. */
+/**
+ * Runs `sluice load`, which is also `npm run bench -- load`: makes a load run, or merges the
+ * results of several, and writes the results.
+ */
 import { spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { appendFileSync, writeFileSync } from 'node:fs';
@@ -43,17 +46,17 @@ import { commandReader, type StoredReader } from './verify/stored.ts';
 import { apiUsage, pageUsage } from './verify/usage.ts';
 import { reasonOf, Verifier } from './verify/verify.ts';
 
-/** What the load tester takes from the program that it is a part of. */
+/** What the load tester gets from the program that contains it. */
 export type Surroundings = {
   defaults: Defaults;
   /** Bearer token of the management API. */
   token: string | undefined;
-  /** @throws when the sink is of no kind that can be looked into */
+  /** @throws when --verify cannot read this kind of sink */
   openSink(sink: string | undefined): Promise<StoredReader>;
 };
 
 const PREFIX_BYTES = 12;
-/** A process needs a third of this to start on a core of its own. */
+/** Time for the start of a process; one with a core of its own needs a third of it. */
 const PROCESS_START_MS = 1_000;
 
 const say = (line: string): void => {
@@ -61,13 +64,17 @@ const say = (line: string): void => {
 };
 
 /**
- * With `--json -` standard output is the JSON and nothing else. The log of a pod mixes it with standard error, so that says nothing then, unless it is
- * a terminal. What went wrong is in the JSON, and in the exit status.
+ * Whether messages are left out. With `--json -`, standard output has only the JSON. The log of a
+ * pod mixes standard output with standard error, so standard error is left empty too, unless it is
+ * a terminal. Failures are in the JSON and in the exit status.
  */
 const isSilent = ({ json }: Output): boolean => json === '-' && !process.stderr.isTTY;
 const sayer = (output: Output): typeof say => (isSilent(output) ? () => undefined : say);
 
-/** @returns the exit status; every failure is one sentence on standard error */
+/**
+ * Runs the command. Prints each failure as one sentence on standard error.
+ * @returns the exit status
+ */
 export async function loadMain(args: string[], surroundings: Surroundings): Promise<number> {
   try {
     if (args[0] === 'merge') return mergeCommand(args.slice(1));
@@ -86,7 +93,7 @@ export async function loadMain(args: string[], surroundings: Surroundings): Prom
   }
 }
 
-/** With the projects that `--projects` made. */
+/** Creates the projects that `--projects` asks for, and returns the options with these projects. */
 async function withProjects(command: LoadCommand, token: string | undefined): Promise<LoadOptions> {
   const { load, projects, api, output } = command;
   if (projects === undefined || api === undefined) return load;
@@ -124,7 +131,7 @@ async function runCommand(args: string[], surroundings: Surroundings): Promise<n
     const found = await verified(verifier);
     const result = { ...ran, unstored: { ...ran.unstored, ...ignoredIn(found) } };
     const checks: Check[] = [
-      // A search for the knee breaks the thresholds on purpose.
+      // A search for the knee breaks thresholds on purpose, so they are not checked.
       ...(knee ? kneeChecks(knee) : checksOf(result, command.thresholds)),
       ...unstoredChecks(result, command.thresholds.maxUnstored, found.verification?.emptyStored),
       ...verifyChecks(found),
@@ -132,7 +139,7 @@ async function runCommand(args: string[], surroundings: Surroundings): Promise<n
     const document = documentOf(result, { runs, args, checks });
     return finish({ ...document, knee, server, ...found }, output);
   } finally {
-    // All is told by now, and a sink that cannot be read may not be closed either.
+    // The result is written by now, so a failure to close the sink is ignored.
     await reader?.close().catch(() => undefined);
   }
 }
@@ -158,7 +165,10 @@ function startVerifier(
 
 type Verified = Pick<RunDocument, 'verification' | 'unverified'>;
 
-/** Whatever goes wrong in it, the run is over: its figures are still told. */
+/**
+ * Ends the verification. A failure becomes `unverified`, so that the figures of the run are printed
+ * all the same.
+ */
 async function verified(verifier: Verifier | undefined): Promise<Verified> {
   if (!verifier) return {};
   try {
@@ -168,7 +178,10 @@ async function verified(verifier: Verifier | undefined): Promise<Verified> {
   }
 }
 
-/** Envelopes of kinds that the server ignores are told 200 and not stored. */
+/**
+ * Counts accepted envelopes of kinds that the server ignores: it answered 200 and stored none of
+ * them.
+ */
 const ignoredIn = ({ verification }: Verified): Record<string, number> =>
   Object.fromEntries(
     Object.entries(verification?.ignored ?? {}).map(([kind, count]) => [`${kind} is ignored there`, count]),
@@ -203,10 +216,10 @@ function interruption(): AbortSignal {
   return controller.signal;
 }
 
-/** `runs`: of several processes. */
+/** `runs` has the id prefixes of several processes. */
 type Found = { result: LoadResult; knee?: Knee; runs?: readonly string[] };
 
-/** A line of JSON a second, while it runs. */
+/** Makes the function that writes a line of JSON each second to `path`. */
 function streamTo(path: string | undefined): ((second: Second) => void) | undefined {
   if (path === undefined) return undefined;
   if (path !== '-') writeFileSync(path, '');
@@ -253,7 +266,12 @@ async function run(
   return { result: joinSteps(results), knee };
 }
 
-/** Processes with a part of the load each; they begin in the same moment. @throws MergeError when one has no result */
+/**
+ * Runs the child processes, each with a part of the load, and merges their results. All begin at
+ * the same moment.
+ * @throws DocumentError when a process prints no result
+ * @throws MergeError when the results do not fit together
+ */
 async function runParts(args: string[], { processes, startAt, output }: LoadCommand): Promise<Found> {
   const at =
     startAt ?? new Date(Date.now() + PROCESS_START_MS * Math.ceil(1 + processes / availableParallelism()));
@@ -282,7 +300,9 @@ async function runParts(args: string[], { processes, startAt, output }: LoadComm
   return { result: mergeParallel(documents), runs: documents.flatMap(({ runs }) => runs) };
 }
 
-/** `sluice load merge A.json B.json …`: generators that ran side by side, as one. */
+/**
+ * `sluice load merge A.json B.json …`: merges the results of generators that ran at the same time.
+ */
 function mergeCommand(args: string[]): number {
   const { values: flags, positionals } = parseFlags(args, true);
   if (flags.help) {
@@ -314,7 +334,11 @@ function documentOf(
   return { version: 2, runs, ...result, machine: machineOf(), settings: settingsOf(args), checks, missed };
 }
 
-/** Writes everything that was asked for. @returns the exit status */
+/**
+ * Prints the result and writes the files that the options name.
+ * @returns the exit status
+ * @throws DocumentError naming the files that could not be written
+ */
 function finish(document: RunDocument, output: Output): number {
   const { json, report, junit, summary, stream } = output;
   const text = `${JSON.stringify(document, undefined, 2)}\n`;
@@ -334,7 +358,7 @@ function finish(document: RunDocument, output: Output): number {
   write('--junit', junit, () => junitXml(document));
   write('GITHUB_STEP_SUMMARY', summary, () => summaryMarkdown(document));
   for (const sentence of document.missed) sayer(output)(`FAILED: ${sentence}`);
-  // The run is over: its figures are told, and the status says that something is missing.
+  // The result is printed by now. The error makes the exit status say that a file is missing.
   if (unwritten.length > 0) throw new DocumentError(unwritten.join('\n'));
   return document.missed.length > 0 ? 1 : 0;
 }

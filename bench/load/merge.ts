@@ -1,4 +1,6 @@
-/** Several results as one: of generators that ran side by side, or of steps that followed each other. */
+/**
+ * Merges results: of generators that ran at the same time, or of steps that followed each other.
+ */
 import type { Histogram } from 'hdr-histogram-js';
 import { rateText } from './pace/pace.ts';
 import { decodeHistogram, encodeHistogram, newHistogram, Recording } from './recording.ts';
@@ -12,7 +14,7 @@ import {
   type StageResult,
 } from './result.ts';
 
-/** A file is no result that can be merged. */
+/** Thrown when results cannot be merged. */
 export class MergeError extends Error {
   override name = 'MergeError';
 }
@@ -29,7 +31,7 @@ function addedUp(counts: readonly Record<string, number>[]): Record<string, numb
 
 const startOf = ({ startedAt }: LoadResult): number => Date.parse(startedAt);
 
-/** Failures that are no status. */
+/** Counts requests without an answer by reason: the failures that have no status. */
 const unansweredOf = ({ failures }: LoadResult): Record<string, number> =>
   Object.fromEntries(Object.entries(failures).filter(([reason]) => !reason.startsWith('status ')));
 
@@ -55,7 +57,7 @@ function figuresOf(results: readonly LoadResult[]): GeneratorFigures {
   };
 }
 
-/** A second of several generators. */
+/** Merges the same second of several generators. */
 function secondOf(parts: readonly Second[], second: number): Second {
   const latency = newHistogram();
   for (const { hdr } of parts) if (hdr !== undefined) latency.add(decodeHistogram(hdr));
@@ -76,7 +78,10 @@ function secondOf(parts: readonly Second[], second: number): Second {
   };
 }
 
-/** By the wall clock: generators rarely start in the same moment. */
+/**
+ * Merges the seconds of several results. Seconds are matched by the wall clock, because generators
+ * seldom start at the same moment.
+ */
 function secondsOf(results: readonly LoadResult[]): Second[] {
   const start = Math.min(...results.map(startOf));
   const parts = new Map<number, Second[]>();
@@ -133,7 +138,10 @@ const withHistograms = (recording: Recording, facts: Facts): LoadResult => ({
   parts: { wait: encodeHistogram(facts.wait), service: encodeHistogram(facts.service) },
 });
 
-/** Generators that shared one load: the same plan, each with its part of the rate. @throws MergeError */
+/**
+ * Merges results of generators that shared one load: each ran the same plan at a part of the rate.
+ * @throws MergeError when a result has no histograms, or another plan
+ */
 export function mergeParallel(results: readonly LoadResult[]): LoadResult {
   const [first] = results;
   if (!first) throw new MergeError('there is nothing to merge');
@@ -171,7 +179,10 @@ export function mergeParallel(results: readonly LoadResult[]): LoadResult {
   });
 }
 
-/** Runs that followed each other: the stages of each behind those before. */
+/**
+ * Joins results of runs that followed each other. The stages of each run come after those of
+ * earlier runs.
+ */
 export function joinSteps(results: readonly LoadResult[]): LoadResult {
   let stages = 0;
   const offsets = results.map((result) => {

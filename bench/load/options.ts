@@ -1,4 +1,4 @@
-/** What a load run needs, as plain JSON that can be sent to the process that does it. */
+/** The options of a load run, as plain JSON that can be sent to the process that runs it. */
 
 import { type Mix, type Recorded, type Size, type Target, Workload } from '../workload.ts';
 import type { Encoding } from './body.ts';
@@ -10,9 +10,9 @@ import type { LoadResult, Second } from './result.ts';
 export type LoadOptions = {
   /** Scheme, host and port of the server. */
   url: string;
-  /** Of all servers that share the load, when there are several. */
+  /** Scheme, host and port of each server, when several share the load. */
   urls?: readonly string[] | undefined;
-  /** Host header in the place of the URL's. */
+  /** Value of the Host header, instead of the host of the URL. */
   host?: string | undefined;
   headers?: readonly string[] | undefined;
   targets: readonly Target[];
@@ -21,9 +21,9 @@ export type LoadOptions = {
   sizes?: readonly Size[] | undefined;
   corpus?: readonly Recorded[] | undefined;
   encoding: Encoding | 'sdk';
-  /** Requests per second; without it and `segments` closed loop. */
+  /** Requests per second. Without `rate` and `segments` the loop is closed. */
   rate?: number | undefined;
-  /** A plan of rates, in the place of `rate` and `durationMs`. */
+  /** A plan of rates, which replaces `rate` and `durationMs`. */
   segments?: readonly Segment[] | undefined;
   phase?: number | undefined;
   connections: number;
@@ -32,7 +32,7 @@ export type LoadOptions = {
   warmupMs: number;
   durationMs: number;
   timeoutMs?: number | undefined;
-  /** The run ends when so many were sent in the measured time. */
+  /** The run ends when this many requests were sent in the measured time. */
   requestsMax?: number | undefined;
   seed: number;
   expected?: readonly number[] | undefined;
@@ -41,7 +41,7 @@ export type LoadOptions = {
   idPrefix?: string | undefined;
 };
 
-/** What cannot be sent to another process. */
+/** Options that cannot be sent to another process. */
 export type LoadHooks = Pick<GeneratorOptions, 'onSecond' | 'ledger' | 'stop' | 'signal' | 'keepHistograms'>;
 
 const TIMEOUT_MS = 10_000;
@@ -63,7 +63,7 @@ function planOf({ segments, rate, durationMs }: LoadOptions): readonly Segment[]
   return [{ name: `${rate}/s`, fromMs: 0, toMs: durationMs, fromRate: rate, toRate: rate }];
 }
 
-/** A generator of this process: its event loop is the generator's. */
+/** Makes a generator that runs in this process's event loop. */
 export function generatorOf(options: LoadOptions, workload: Workload, hooks: LoadHooks = {}): Generator {
   const { url, urls = [url], keepAlive = true } = options;
   const segments = planOf(options);

@@ -7,7 +7,10 @@ import {
   type JsHistogram,
 } from 'hdr-histogram-js';
 
-/** In the place of a status: the request broke, or was given up after the time-out. */
+/**
+ * Used instead of a status when a request got no answer. NO_ANSWER: its connection broke.
+ * TIMED_OUT: it was given up after the time-out.
+ */
 export const NO_ANSWER = 0;
 export const TIMED_OUT = 1;
 
@@ -23,20 +26,23 @@ export const newHistogram = (): Histogram =>
     numberOfSignificantValueDigits: 3,
   });
 
-/** A latency in milliseconds as a histogram takes it. */
+/** Converts milliseconds to the whole microseconds of a histogram, cut at LATENCY_US_MAX. */
 export const microseconds = (ms: number): number =>
   Math.min(LATENCY_US_MAX, Math.max(0, Math.round(ms * 1000)));
 
 export const encodeHistogram = (histogram: Histogram): string => encodeIntoCompressedBase64(histogram);
 
-/** @throws when the text is no histogram of ours */
+/**
+ * Reads the text that encodeHistogram() makes.
+ * @throws when the text is no such histogram
+ */
 export function decodeHistogram(text: string): Histogram {
   const histogram = newHistogram();
   histogram.add(decodeFromCompressedBase64(text, 32, false));
   return histogram;
 }
 
-/** Every recorded value with its count. */
+/** Yields each value of the histogram with its count. */
 export function* histogramSteps(histogram: Histogram): Generator<[us: number, count: number]> {
   const iterator = (histogram as unknown as JsHistogram).recordedValuesIterator;
   iterator.reset();
@@ -51,8 +57,9 @@ export type Place = { stage: number; kind: number };
 export type Recorded = { stage: number; kind: string; status: number; hdr: string };
 
 /**
- * What the headline latency is made of: answers that were a success, and time-outs, at the time that they took. A refusal
- * is quick, so it would make the figures of an overloaded server better; a broken connection as well.
+ * Whether a request counts for the headline latency: one that succeeded, or one that timed out (at
+ * the time that it took). Refusals and broken connections are left out. They are quick, so they
+ * would make the figures of an overloaded server better.
  */
 export const isHeadline = (status: number): boolean =>
   status === TIMED_OUT || (status >= 200 && status < 400);
@@ -97,7 +104,7 @@ export class Recording {
     }));
   }
 
-  /** The sum of the histograms that match. */
+  /** Returns the sum of the histograms for whose place `matches` is true. */
   sum(matches: (place: Place & { status: number }) => boolean): Histogram {
     const sum = newHistogram();
     for (const place of this.#places()) if (matches(place)) sum.add(place.histogram);
@@ -111,7 +118,7 @@ export class Recording {
     }
   }
 
-  /** How often each status came, in one stage or in all. */
+  /** Counts requests by status, in one stage or in all. */
   statuses(stage?: number): Map<number, number> {
     const counts = new Map<number, number>();
     for (const place of this.#places())
@@ -120,7 +127,7 @@ export class Recording {
     return counts;
   }
 
-  /** Places of the kinds that occurred. */
+  /** Returns the indexes of the kinds that occurred. */
   kindsSeen(): number[] {
     return [...new Set(this.#places().map(({ kind }) => kind))].sort((a, b) => a - b);
   }

@@ -3,7 +3,10 @@ import type { Histogram } from 'hdr-histogram-js';
 import type { Segment } from './pace/pace.ts';
 import { isHeadline, NO_ANSWER, type Place, type Recorded, type Recording, TIMED_OUT } from './recording.ts';
 
-/** Milliseconds; null where there is nothing to measure, as when every request was refused. */
+/**
+ * Latencies in milliseconds; null when there was nothing to measure, for example when every request
+ * was refused.
+ */
 export type Percentiles = {
   count: number;
   mean: number | null;
@@ -18,46 +21,49 @@ export type Percentiles = {
 export type Latency = Percentiles & { points: readonly (readonly [percentile: number, ms: number])[] };
 
 /**
- * The answers that came in one second, those to requests of the warm-up included. `second` counts
- * from 1. The percentiles count requests that had no answer yet, too, at their age: a server that
- * says nothing is not quick. SecondCounts leaves out those that are too young to tell. The
- * percentiles are null where nothing but refusals and broken connections came.
+ * The answers that came in one second, including those to requests of the warm-up. `second` counts
+ * from 1. The percentiles include requests without an answer, at their age, so that a server that
+ * does not answer does not look quick. SecondCounts says which of these are left out. The
+ * percentiles are null when the second had only refusals and broken connections.
  */
 export type Second = {
   second: number;
-  /** How long it was: the last one of the measured time may be shorter. */
+  /** Length of the second. The last one of the measured time may be shorter. */
   ms: number;
-  /** It came after the measured time. */
+  /** Set when the second came after the measured time. */
   late?: true;
-  /** Place in `stages`. */
+  /** Index in `stages`. */
   stage: number;
-  /** Of the requests that were intended in the measured time. */
+  /** Requests of the measured time that were sent in this second. */
   sent: number;
   ok: number;
   failed: number;
   statuses: Record<string, number>;
-  /** Due, and without an answer at its end. */
+  /** Requests that were due but had no answer at the end of the second. */
   open: number;
   p50Ms: number | null;
   p90Ms: number | null;
   p95Ms: number | null;
   p99Ms: number | null;
   p999Ms: number | null;
-  /** The second's headline latencies, for merging. */
+  /** Histogram of the second's headline latencies, for `sluice load merge`. */
   hdr?: string;
 };
 
-/** How a stage went by the clock, whenever its answers' requests were intended. */
+/** Counts the answers of a stage by the clock, no matter when their requests were due. */
 export type Throughput = {
-  /** How much of the stage there was before the run ended. */
+  /** Length of the stage, which the end of the run may have cut. */
   seconds: number;
-  /** Expected answers that came in it. */
+  /** Expected answers that came during the stage. */
   answered: number;
-  /** Expected answers to requests that were intended in it, and that came after its end. */
+  /** Expected answers to requests of the stage that came after its end. */
   late: number;
 };
 
-/** The requests that were intended in a stage, and its throughput; rates are the intended ones at its ends. */
+/**
+ * The requests that were due in a stage, and its throughput. `fromRate` and `toRate` are the
+ * intended rates at its start and end.
+ */
 export type StageResult = Segment &
   Throughput & {
     /** `answered` per second. */
@@ -69,18 +75,20 @@ export type StageResult = Segment &
     statuses: Record<string, number>;
   };
 
-/** How the generator itself fared. */
+/** The generator's own figures. */
 export type GeneratorFigures = {
   cpuUsPerRequest: number;
-  /** Share of one core. */
+  /** Share of one core that the generator used. */
   busy: number;
   lateP50Ms: number;
   lateP99Ms: number;
-  /** Why these are figures of the generator rather than of the server; empty when they are not. */
+  /**
+   * Why the run measured the generator rather than the server; empty when it measured the server.
+   */
   bottleneck: readonly string[];
 };
 
-/** What is known beside the latencies. */
+/** Everything in a result that does not follow from the histograms of latencies. */
 export type Facts = {
   loop: 'open' | 'closed';
   targetRate: number | undefined;
@@ -90,18 +98,24 @@ export type Facts = {
   seconds: number;
   expectedStatuses: readonly number[];
   segments: readonly (Segment & Throughput)[];
-  /** Expected answers to requests of the measured time that came after it. */
+  /** Expected answers that came after the measured time, to requests of the measured time. */
   late: number;
   /** Requests that found every connection busy when they were due. */
   waited: number;
-  /** Microseconds that successes and time-outs waited for a connection, and from being sent to the answer. */
+  /**
+   * The two parts of the headline latencies, in microseconds: `wait` until there was a connection,
+   * and `service` from then to the answer.
+   */
   wait: Histogram;
   service: Histogram;
-  /** Expected answers over the whole run, warm-up included. */
+  /** Expected answers of the whole run, including the warm-up. */
   expectedInAll: number;
-  /** Why requests got no answer. */
+  /** Counts of requests without an answer, by reason. */
   unanswered: Record<string, number>;
-  /** 200s without usage headers, by what they say: nothing of these is stored. */
+  /**
+   * Counts of 200s without usage headers, by the reason that the answer gives. Nothing of these
+   * requests is stored.
+   */
   unstored: Record<string, number>;
   sentBytes: number;
   perSecond: readonly Second[];
@@ -113,22 +127,31 @@ export type Facts = {
 };
 
 export type LoadResult = Omit<Facts, 'segments' | 'unanswered' | 'wait' | 'service'> & {
-  /** Answered requests that were intended in the measured time. */
+  /** Requests of the measured time that were answered. */
   requests: number;
-  /** Those of them with a status that was expected. */
+  /** Requests of the measured time that were answered with an expected status. */
   expected: number;
-  /** Other statuses, and requests without an answer. */
+  /** Requests of the measured time that had another status or no answer. */
   failed: number;
   failures: Record<string, number>;
   statuses: Record<string, number>;
-  /** Expected answers that came within the measured time, to requests of the warm-up, too. */
+  /**
+   * Expected answers that came within the measured time. Answers to requests of the warm-up are
+   * included.
+   */
   answered: number;
   /** `answered` per second. */
   ratePerSec: number;
-  /** The two parts of the latency: until there was a connection, and from then to the answer. */
+  /**
+   * The two parts of the latency: `waitMs` until there was a connection, and `serviceMs` from then
+   * to the answer.
+   */
   waitMs: Percentiles;
   serviceMs: Percentiles;
-  /** Successes, and time-outs at the time that they took; refusals are not in it. */
+  /**
+   * The headline latency: of successes, and of time-outs at the time that they took. Refusals and
+   * broken connections are left out.
+   */
   latencyMs: Latency;
   byStatus: Record<string, Percentiles>;
   byKind: Record<string, Percentiles>;
@@ -194,7 +217,7 @@ function stageOf(recording: Recording, stage: number, { segments, expectedStatus
   return { ...segment, ratePerSec, requests, ok, failed, latencyMs, statuses: byName(statuses) };
 }
 
-/** Everything that follows from the histograms. */
+/** Makes the result from the histograms and the other facts. */
 export function resultOf(recording: Recording, facts: Facts): LoadResult {
   const { segments, unanswered, wait, service, ...told } = facts;
   const answeredInTime = segments.reduce((sum, segment) => sum + segment.answered, 0);

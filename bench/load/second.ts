@@ -1,4 +1,7 @@
-/** What came in one second and what was open at its end, for the live line, the chart and the rules that end a run. */
+/**
+ * Counts the answers of one second, and the requests that are open at its end. The live line, the
+ * chart of the report and the rules that end a run show or use these counts.
+ */
 import { encodeHistogram, isHeadline, newHistogram, TIMED_OUT } from './recording.ts';
 import { percentilesOf, type Second, statusName } from './result.ts';
 
@@ -9,7 +12,10 @@ export class SecondCounts {
   readonly #expected: readonly number[];
   readonly #keepsHistogram: boolean;
   readonly #latency = newHistogram();
-  /** By status; a look at all of them once a second is cheaper than a map for each answer. */
+  /**
+   * Number of answers by status. Reading the whole array once a second is cheaper than changing a
+   * map for each answer.
+   */
   readonly #counts = new Uint32Array(STATUSES);
   #longestUs = 0;
   #open = 0;
@@ -31,16 +37,18 @@ export class SecondCounts {
   }
 
   /**
-   * Requests that are due and have no answer, at their age; noted after all answers of the second.
-   * One that is younger than such an answer took, refusals included, is not slow yet: its age would
-   * make the second look quicker. Above a second every age counts.
+   * Notes `count` requests that are due and have no answer. To be called after all answers of the
+   * second were recorded. The age counts as a latency if it is a second or more, or at least as
+   * long as each answer of the second took, refusals included. A smaller age is left out, because
+   * it would make the second look quicker.
+   * @param us age of the requests in microseconds
    */
   noteOpen(us: number, count = 1): void {
     this.#open += count;
     if (us >= Math.min(this.#longestUs, SECOND_US)) this.#latency.recordValueWithCount(us, count);
   }
 
-  /** The second's figures; the next one begins. */
+  /** Returns the second's figures, and begins the next second. */
   close(place: Pick<Second, 'second' | 'stage' | 'ms' | 'late'>): Second {
     const statuses: Record<string, number> = {};
     let [ok, failed] = [0, 0];

@@ -1,4 +1,4 @@
-/** What a run must reach. */
+/** Thresholds that a run must meet. */
 import type { LoadResult, Percentiles } from './result.ts';
 
 export type Thresholds = {
@@ -6,16 +6,19 @@ export type Thresholds = {
   maxP95Ms?: number | undefined;
   maxP99Ms?: number | undefined;
   maxP999Ms?: number | undefined;
-  /** 0 unless this or the next is said. */
+  /** Most failed requests. 0 when neither this nor `maxFailureShare` is given. */
   maxFailures?: number | undefined;
-  /** Of all requests, 0 to 1. */
+  /** Largest share of failed requests among all, 0 to 1. */
   maxFailureShare?: number | undefined;
-  /** 200s of which nothing is stored. */
+  /** Most requests that were answered 200 while nothing of them is stored. */
   maxUnstored?: number | undefined;
   bounds?: readonly Bound[] | undefined;
 };
 
-/** `transaction:p95>200`: the run fails when it is so. Without `where` it is about all requests. */
+/**
+ * A bound such as `transaction:p95>200`: the run fails when this is true. Without `where` it is
+ * about all requests.
+ */
 export type Bound = {
   text: string;
   where: string | undefined;
@@ -24,7 +27,9 @@ export type Bound = {
   value: number;
 };
 
-/** One threshold and how it went; `missed` is a sentence. */
+/**
+ * The check of one threshold. `missed` is a sentence, present only when the threshold was missed.
+ */
 export type Check = { name: string; figure: string; missed?: string };
 
 const listed = (counts: Record<string, number>): string =>
@@ -76,7 +81,10 @@ function latencyChecks({ latencyMs }: LoadResult, thresholds: Thresholds): Check
   });
 }
 
-/** @param found how many of them are in the sink all the same, as in development without Redis */
+/**
+ * Checks the 200s of which nothing is stored.
+ * @param found how many of them the sink has all the same, as in development without Redis
+ */
 export function unstoredChecks({ unstored }: LoadResult, max: number | undefined, found = 0): Check[] {
   if (max === undefined) return [];
   const count = Math.max(0, Object.values(unstored).reduce((sum, one) => sum + one, 0) - found);
@@ -87,14 +95,22 @@ export function unstoredChecks({ unstored }: LoadResult, max: number | undefined
 
 const BOUND = /^(?:([^:<>]+):)?(mean|p50|p90|p95|p99|p99\.9|max|count|rate|share)([<>])(\d+(?:\.\d+)?)(%?)$/;
 
-/** @returns undefined when it is no bound */
+/**
+ * Parses a bound.
+ * @returns undefined when the text is no bound
+ */
 export function parseBound(text: string): Bound | undefined {
   const [, where, figure, sign, number, percent] = BOUND.exec(text) ?? [];
   if (figure === undefined || (figure === 'share') !== (percent === '%')) return undefined;
   return { text, where, figure, isAbove: sign === '>', value: Number(number) };
 }
 
-/** Latencies and rate of all requests, of a part of the latency, a kind, a status (`429`, `time-out`), or a stage (`stage 2`). */
+/**
+ * Returns the latencies and the rate of a part of the run. `where` is `wait` or `service` (the
+ * parts of the latency), a kind, a status (`429`, `time-out`) or a stage (`stage 2`); undefined
+ * means all requests.
+ * @returns undefined when the run has no such part
+ */
 function placeOf(
   result: LoadResult,
   where: string | undefined,
@@ -111,7 +127,8 @@ function placeOf(
 function boundCheck(result: LoadResult, { text, where, figure, isAbove, value }: Bound): Check {
   const place = placeOf(result, where);
   const name = `not ${text}`;
-  // A status that never came is none of the requests; a kind or a stage that is not there is a mistake.
+  // A status that never came counts as 0 requests. A kind or a stage that the run does not have is
+  // a mistake.
   const isStatus = /^(\d{3}|time-out|no answer)$/.test(where ?? '');
   if (!place && !isStatus) return { name, figure: 'none', missed: `${text}: nothing of "${where}" was sent` };
   const { of, rate } = place ?? { of: undefined, rate: 0 };
@@ -150,6 +167,6 @@ export function checksOf(result: LoadResult, thresholds: Thresholds): Check[] {
   return checks;
 }
 
-/** Sentences for what is not as it should be; empty: the run passes. */
+/** Returns a sentence for each check that failed; none when the run passes. */
 export const violations = (result: LoadResult, thresholds: Thresholds): string[] =>
   checksOf(result, thresholds).flatMap(({ missed }) => missed ?? []);

@@ -1,4 +1,4 @@
-/** The command line of `sluice load`, checked; every error names its option. */
+/** Parses and checks the command line of `sluice load`. Every error names its option. */
 import { parseArgs } from 'node:util';
 import { isOtlp } from '../../otlp.ts';
 import { parseMix } from '../../workload.ts';
@@ -80,7 +80,10 @@ const OPTIONS = {
   quiet: flag,
   help: { type: 'boolean', short: 'h', default: false },
 } as const;
-/** Flags of k6, wrk, wrk2, vegeta, hey, oha, ab and Locust, and the flag to use here. */
+/**
+ * Flags of other load testers (k6, wrk, wrk2, vegeta, hey, oha, ab, Locust), each with the option
+ * of `sluice load` to use instead.
+ */
 const ELSEWHERE: Readonly<Record<string, string>> = {
   ...{ vus: '--connections', c: '--connections', u: '--connections', users: '--connections' },
   ...{ concurrency: '--connections', workers: '--connections', 'max-workers': '--connections' },
@@ -93,7 +96,10 @@ const ELSEWHERE: Readonly<Record<string, string>> = {
   ...{ threshold: '--fail-on', thresholds: '--fail-on', 'disable-keepalive': '--no-keep-alive' },
 };
 const ENCODINGS = ['sdk', 'none', 'gzip', 'deflate', 'br', 'zstd'];
-/** Options that are the parent's business, not that of its processes. */
+/**
+ * Options for the process that the user starts. It does not pass them to the child processes that
+ * --processes asks for.
+ */
 const PARENTS: ReadonlySet<string> = new Set([
   ...['processes', 'start-at', 'json', 'report', 'junit', 'summary', 'quiet', 'admin'],
   ...[
@@ -112,7 +118,7 @@ const DURATION_MS = 10_000;
 const STEP_MS = 10_000;
 const KNEE_START = 100;
 const RARE_SHARE = 0.3;
-/** The draw of projects is a table of 16-bit places. */
+/** Most projects. A table of 16-bit indexes says which project each request goes to. */
 const PROJECTS_MAX = 65_535;
 const CONNECTIONS_MAX = 50_000;
 
@@ -122,19 +128,22 @@ export type LoadCommand = {
   load: LoadOptions;
   thresholds: Thresholds;
   stop: StopRule | undefined;
-  /** `--find-knee`: the first rate. */
+  /** First rate that `--find-knee` tries; undefined without this option. */
   knee: number | undefined;
-  /** `command`: says which ids are stored, in the place of a sink. */
+  /**
+   * What --verify and --verify-with ask. `command` prints the ids that are stored, in the place of
+   * a sink.
+   */
   verify:
     | { sink: string | undefined; command: string | undefined; waitMs: number; lateMs: number }
     | undefined;
   admin: string | undefined;
   api: string | undefined;
-  /** `--projects`: how many are to be made. */
+  /** Number of projects to create, from `--projects`. */
   projects: number | undefined;
   /** When the warm-up begins. */
   startAt: Date | undefined;
-  /** How many of this program share the load. */
+  /** Number of processes that share the load. */
   processes: number;
   output: Output;
 };
@@ -143,12 +152,15 @@ export type Output = {
   report: string | undefined;
   junit: string | undefined;
   summary: string | undefined;
-  /** A file, or `-`, for a line of JSON a second. */
+  /** File, or `-` for standard output, that gets a line of JSON each second. */
   stream: string | undefined;
   quiet: boolean;
 };
 
-/** What the command line leaves out, as the `sluice dev` of this folder or the settings say it. */
+/**
+ * Values for options that the command line leaves out. They come from the running `sluice dev` of
+ * the folder, or from settings.
+ */
 export type Defaults = { dsn?: string | undefined; admin?: string | undefined; sink?: string | undefined };
 
 function parsed(args: string[], allowPositionals = false) {
@@ -168,7 +180,7 @@ export const parseFlags = parsed;
 const optional = (name: string, value: string | undefined): number | undefined =>
   value === undefined ? undefined : numeric(name, value);
 
-/** `30s:1000,2m:5000` */
+/** Parses stages such as `30s:1000,2m:5000`. */
 function stagesOf(value: string): Stage[] {
   return value.split(',').map((part) => {
     const [time = '', rate, ...more] = part.split(':');
@@ -178,7 +190,7 @@ function stagesOf(value: string): Stage[] {
   });
 }
 
-/** `60s+5s:20000` */
+/** Parses a spike such as `60s+5s:20000`: from 60 s on, 20,000 requests a second for 5 s. */
 function spikeOf(value: string): Spike {
   const [, at, length, rate] = /^([^+:]+)\+([^+:]+):([^+:]+)$/.exec(value) ?? [];
   if (at === undefined || length === undefined || rate === undefined)
@@ -227,7 +239,9 @@ function stopOf(flags: Flags): StopRule | undefined {
   return firstOf([...rules, untilTime(moment('until', until, ', or a number of requests'))]);
 }
 
-/** What several processes cannot share, and what to do in their place. */
+/**
+ * Options that do not go with several processes, each with the reason and with what to do instead.
+ */
 const ALONE = {
   'find-knee': 'every step needs one process; leave --processes out, or give several the rates by --stages',
   verify: 'the sink counts the envelopes of all; leave --processes out, or verify at a rate that one sends',
@@ -238,7 +252,10 @@ const ALONE = {
     'each has seconds of its own; start a process for each --part with a --stream, and merge their --json',
 } as const;
 
-/** Several processes with a part of the plan each. */
+/**
+ * Returns the number of processes.
+ * @throws UsageError when an option of ALONE is set and there are several processes
+ */
 function processesOf(flags: Flags): number {
   const processes = whole('processes', flags.processes ?? '1', { least: 1, most: PROCESSES_MAX });
   const names = Object.keys(ALONE) as (keyof typeof ALONE)[];
@@ -247,7 +264,10 @@ function processesOf(flags: Flags): number {
   return processes;
 }
 
-/** The command lines of the processes: each has its part, and its result goes to standard output. */
+/**
+ * Makes the command lines of the child processes. Each process gets a part of the load, and writes
+ * its result to standard output.
+ */
 export function partsOf(args: string[], count: number, startAt: Date): string[][] {
   const { tokens } = parseArgs({ args, options: OPTIONS, allowNegative: true, tokens: true });
   const own = tokens.flatMap((token) => {
@@ -258,7 +278,10 @@ export function partsOf(args: string[], count: number, startAt: Date): string[][
   return Array.from({ length: count }, (_, at) => [...common, `--part=${at}/${count}`]);
 }
 
-/** The plan's part of `load`: what many do together is divided, and the seed is another one. */
+/**
+ * Returns the part of `load` that `--part` names. Rates, connections and the number of requests are
+ * divided by the number of parts. Each part has its own seed.
+ */
 function partOf(load: LoadOptions, flags: Flags): LoadOptions {
   if (flags.part === undefined) return load;
   if (flags['find-knee'])
@@ -302,7 +325,10 @@ function dsnsOf(flags: Flags, defaults: Defaults): Dsn[] {
   return [parseDsn(defaults.dsn, '--dsn')];
 }
 
-/** Where to send: the servers named, or the one that all DSNs name. @throws UsageError */
+/**
+ * Returns the servers to send to: those of --url, otherwise the one that all DSNs name.
+ * @throws UsageError when the DSNs name several servers
+ */
 export function urlsOf(urls: readonly string[] | undefined, dsns: readonly Dsn[]): string[] {
   if (urls) return urls.map((url) => serverUrl('url', url));
   const origins = [...new Set(dsns.map(({ origin }) => origin))];
@@ -353,7 +379,7 @@ function mixOf(flags: Flags): LoadOptions['mix'] {
 
 const OTLP_ENCODINGS: readonly string[] = ['sdk', 'none', 'gzip'];
 
-/** @throws UsageError for an encoding in which the bodies of the mix cannot be sent */
+/** @throws UsageError when bodies of the mix cannot be sent in this encoding */
 function encodingFor(mix: LoadOptions['mix'], value: string): Encoding | 'sdk' {
   if (Object.keys(mix).some(isOtlp) && !OTLP_ENCODINGS.includes(value))
     throw new UsageError(`--encoding: a mix with OTLP goes with ${OTLP_ENCODINGS.join(', ')}`);

@@ -1,13 +1,13 @@
-/** Values of the command line; each error names its option. */
+/** Parses values of the command line. Each error names its option. */
 
-/** The command line makes no sense; exit status 2. */
+/** Thrown when the command line is wrong. The exit status is 2. */
 export class UsageError extends Error {
   override name = 'UsageError';
 }
 
 const MULTIPLES: Readonly<Record<string, number>> = { k: 1e3, M: 1e6 };
 
-/** `1k` and `2.5M`, too. */
+/** Parses a number. `1k` means 1,000 and `2.5M` means 2,500,000. */
 function numberOf(text: string): number {
   const [, digits = text, multiple] = /^(\d+(?:\.\d+)?)([kM])$/.exec(text) ?? [];
   return Number(digits) * (multiple === undefined ? 1 : (MULTIPLES[multiple] as number));
@@ -35,7 +35,10 @@ export function whole(
 
 const UNITS_MS: Readonly<Record<string, number>> = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, '': 1_000 };
 
-/** `500ms`, `30s`, `1m30s`, `1h`; a mere number is seconds. @returns milliseconds */
+/**
+ * Parses a duration such as `500ms`, `30s`, `1m30s` or `1h`. A number without a unit means seconds.
+ * @returns milliseconds
+ */
 export function duration(name: string, text: string): number {
   if (!/^(\d+(\.\d+)?|(\d+(\.\d+)?(ms|s|m|h))+)$/.test(text))
     throw new UsageError(`--${name}: a time such as 500ms, 30s or 1m30s, not ${text}`);
@@ -45,7 +48,10 @@ export function duration(name: string, text: string): number {
   );
 }
 
-/** `2026-01-31T12:00:00Z` */
+/**
+ * Parses a moment such as `2026-01-31T12:00:00Z`.
+ * @param or text for the error: what else the option takes
+ */
 export function moment(name: string, text: string, or = ''): Date {
   const at = new Date(text);
   if (!/^\d{4}-\d\d-\d\dT/.test(text) || Number.isNaN(at.getTime()))
@@ -53,14 +59,14 @@ export function moment(name: string, text: string, or = ''): Date {
   return at;
 }
 
-/** `0/3`, `1/3` and `2/3` are the parts of a whole. */
+/** Parses a part such as `1/3`: the second of three. The first is `0/3`. */
 export function part(name: string, text: string): { at: number; of: number } {
   const [at = Number.NaN, of = 0] = /^\d+\/\d+$/.test(text) ? text.split('/').map(Number) : [];
   if (!(at < of)) throw new UsageError(`--${name}: 0/3, 1/3 or 2/3, not ${text}`);
   return { at, of };
 }
 
-/** `30%` or `0.3`. */
+/** Parses a share such as `30%` or `0.3`. */
 export function share(name: string, text: string): number {
   const [, number, percent] = /^(\d+(?:\.\d+)?)(%?)$/.exec(text) ?? [];
   const value = percent === '%' ? Number(number) / 100 : Number(number);
@@ -72,7 +78,10 @@ export function share(name: string, text: string): number {
 const SIZE_UNITS: Readonly<Record<string, number>> = { '': 1, k: 1_024, m: 1_024 * 1_024 };
 const SIZE_BYTES_MAX = 20 * 1_024 * 1_024;
 
-/** `2k=70,20k=25,200k=5`; without a weight 1. */
+/**
+ * Parses sizes in bytes with weights, such as `2k=70,20k=25,200k=5`. A size without a weight has
+ * the weight 1.
+ */
 export function sizes(name: string, text: string): { bytes: number; weight: number }[] {
   return text.split(',').map((part) => {
     const [, number, unit = '', weight = '1'] = /^(\d+)([km]?)(?:=(\d+(?:\.\d+)?))?$/i.exec(part) ?? [];
@@ -86,7 +95,7 @@ export function sizes(name: string, text: string): { bytes: number; weight: numb
 const LINE = /^([A-Za-z0-9!#$%&'*+.^_`|~-]+):[ \t]*([^\r\n]*)$/;
 const OWN_HEADERS = /^(content-length|transfer-encoding|content-encoding|host|connection)$/i;
 
-/** `X-Real-Ip: 192.0.2.1` */
+/** Parses a header such as `X-Real-Ip: 192.0.2.1`. */
 export function header(name: string, text: string): string {
   const [, field = '', value] = LINE.exec(text) ?? [];
   if (value === undefined) throw new UsageError(`--${name}: 'NAME: VALUE', not ${text}`);

@@ -1,15 +1,16 @@
 /**
- * `--find-knee`: the highest rate at which the thresholds hold.
+ * `--find-knee`: finds the highest rate at which the thresholds hold (the knee).
  *
- * Steps of a fixed rate, each longer than a stall of the server. The rate grows by half until a step fails; then the gap between
- * the last good and the first bad rate is halved until it is small. A rate that fails is tried once more: one bad moment of a
- * shared machine is no knee.
+ * Each step has a fixed rate, and lasts longer than a stall of the server. The rate grows by half
+ * until a step fails. Then the search halves the gap between the last good and the first bad rate
+ * until the gap is small. A rate that fails is tried once more, because one bad moment of a shared
+ * machine is no knee.
  */
 import type { LoadResult } from '../result.ts';
 
 export type KneeOptions = {
   startRate: number;
-  /** Sentences for why the step is not good; empty: it is. */
+  /** Returns sentences that say why the step is bad; none when it is good. */
   judge(result: LoadResult): readonly string[];
   step(rate: number): Promise<LoadResult>;
   onStep?(step: KneeStep): void;
@@ -17,22 +18,28 @@ export type KneeOptions = {
 
 export type KneeStep = { rate: number; good: boolean; why: readonly string[]; p99Ms: number | null };
 export type Knee = {
-  /** Undefined: not even the first rate was good. */
+  /** Undefined when not even the first rate was good. */
   lastGoodRate: number | undefined;
-  /** Undefined: the generator was at its limit before the server. */
+  /** Undefined when the generator reached its limit before the server. */
   firstBadRate: number | undefined;
   steps: readonly KneeStep[];
 };
 
 const GROWTH = 1.5;
 const GAP_MAX = 1.05;
-/** A server that answers less than this share of what is asked is beyond its knee, whatever the latency. */
+/**
+ * A rate is bad when the server answers less than this share of the requests, whatever the latency
+ * is.
+ */
 const KEEPS_UP = 0.97;
-/** Requests of the last moment may be under way at the end of a step. */
+/** Requests of the last 50 ms of a step may be under way at its end, so they need no answer. */
 const UNDER_WAY_S = 0.05;
 const WAITED_SHARE = 0.05;
 
-/** Why a step is beyond the knee. */
+/**
+ * Returns why a step is beyond the knee; nothing when it is not.
+ * @param missed the thresholds that the step missed, as sentences
+ */
 export function kneeProblems(result: LoadResult, rate: number, missed: readonly string[]): string[] {
   const problems = [...missed];
   const { ratePerSec, seconds, waited, expected, failed, connections } = result;

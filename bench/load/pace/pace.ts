@@ -1,15 +1,16 @@
 /**
- * When requests are due: a rate that changes linearly within a segment and may jump between two.
+ * Decides when requests are due, at a rate that changes linearly within a segment and may jump
+ * between two segments.
  *
- * Request k of a segment that begins at rate a and gains s a second is due after t seconds, where a·t + s·t²/2 = k. The
- * rates are intended ones: nothing that the server does moves a due time.
+ * A segment begins at a requests per second, and the rate grows by s each second. Its request k is
+ * due after t seconds, where a·t + s·t²/2 = k. Nothing that the server does moves a due time.
  */
 
-/** Rates per second; times in milliseconds from the start of the run. */
+/** Rates are in requests per second, times in milliseconds from the start of the run. */
 export type Segment = { name: string; fromMs: number; toMs: number; fromRate: number; toRate: number };
-/** A rate that holds instead of the planned one for a while. */
+/** A rate that replaces the planned one for a while. */
 export type Spike = { atMs: number; forMs: number; rate: number };
-/** A target to which the rate moves within a time; a time of 0 is a jump. */
+/** A rate that is reached after `forMs` of linear change. When `forMs` is 0, the rate jumps. */
 export type Stage = { forMs: number; rate: number };
 
 export const rateAt = ({ fromMs, toMs, fromRate, toRate }: Segment, ms: number): number =>
@@ -23,33 +24,40 @@ function msUntil(k: number, { fromMs, toMs, fromRate, toRate }: Segment): number
   if (k === 0) return 0;
   if (fromRate === toRate) return (1000 * k) / fromRate;
   const gain = ((toRate - fromRate) / (toMs - fromMs)) * 1000;
-  // This form of the root does not lose its digits when the rate hardly changes.
+  // The usual formula of the root would lose digits when the rate hardly changes; this form does
+  // not.
   return (2000 * k) / (fromRate + Math.sqrt(Math.max(0, fromRate * fromRate + 2 * gain * k)));
 }
 
 export class Pace {
   readonly #segments: readonly Segment[];
-  /** Of each segment; not whole, so that a change of segments is no hiccup. */
+  /**
+   * Number of requests of each segment. The numbers have fractions, so that no request is delayed
+   * or early where segments meet.
+   */
   readonly #requests: Float64Array;
   #at = 0;
-  /** How many requests of the present segment were due. */
+  /** How many requests of the current segment were due so far. */
   #k = 0;
 
-  /** @param phase what there is of a request when it begins: parts of one plan take turns by it */
+  /**
+   * @param phase fraction of a request, 0 to 1, from which the count begins: it delays all
+   * requests, so that generators that share a plan take turns
+   */
   constructor(segments: readonly Segment[], phase = 0) {
     this.#segments = segments;
     this.#k = phase;
     this.#requests = Float64Array.from(segments, requestsOf);
   }
 
-  /** Place of the segment that the request of the last next() belongs to. */
+  /** Index of the segment of the request that next() returned last. */
   get segment(): number {
     return this.#at;
   }
 
   /**
-   * When the requests were due that next() has yet to give, until a moment: at most `samples` moments in a segment, each with the
-   * number of requests that it stands for.
+   * Returns when the requests are due that next() has not returned yet, up to `untilMs`: at most
+   * `samples` moments for each segment, each with the number of requests that it stands for.
    */
   waiting(untilMs: number, samples: number): (readonly [ms: number, count: number])[] {
     const found: (readonly [number, number])[] = [];
@@ -67,7 +75,10 @@ export class Pace {
     return found;
   }
 
-  /** Milliseconds from the start at which one more request is due; Infinity after the last one. */
+  /**
+   * Returns when the next request is due, in milliseconds from the start of the run; Infinity after
+   * the last one.
+   */
   next(): number {
     for (; this.#at < this.#segments.length; this.#at++) {
       const requests = this.#requests[this.#at] as number;
@@ -75,7 +86,7 @@ export class Pace {
         const segment = this.#segments[this.#at] as Segment;
         return segment.fromMs + msUntil(this.#k++, segment);
       }
-      // What is left of a request is the first part of the next segment's first one.
+      // A fraction of a request that is left belongs to the first request of the next segment.
       this.#k -= requests;
     }
     return Number.POSITIVE_INFINITY;
@@ -85,7 +96,7 @@ export class Pace {
 export const rateText = (from: number, to: number): string =>
   from === to ? `${Math.round(to)}/s` : `${Math.round(from)} → ${Math.round(to)}/s`;
 
-/** Segments of the stages; the first begins at `startRate`. */
+/** Makes a segment of each stage. The first begins at the rate `startRate`. */
 export function segmentsOf(stages: readonly Stage[], startRate: number): Segment[] {
   const segments: Segment[] = [];
   let [fromMs, fromRate] = [0, startRate];
@@ -97,7 +108,7 @@ export function segmentsOf(stages: readonly Stage[], startRate: number): Segment
   return segments;
 }
 
-/** What is left of a segment outside the spike. */
+/** Returns the parts of a segment that are outside the spike. */
 function around(segment: Segment, { atMs, forMs }: Spike): Segment[] {
   const parts: Segment[] = [];
   const cut = (fromMs: number, toMs: number): void => {
@@ -110,7 +121,10 @@ function around(segment: Segment, { atMs, forMs }: Spike): Segment[] {
   return parts;
 }
 
-/** A spike replaces the plan while it lasts, and ends with it. */
+/**
+ * Inserts spikes into a plan. A spike replaces the plan while it lasts, and is cut at the end of
+ * the plan.
+ */
 export function withSpikes(segments: readonly Segment[], spikes: readonly Spike[]): Segment[] {
   let all = [...segments];
   const end = all.at(-1)?.toMs ?? 0;

@@ -1,7 +1,7 @@
-/** Rules that end a run before its time: `--until` (as wanted) and `--abort-on` (as failed). */
+/** Rules that end a run early. `--until` ends it as a success, `--abort-on` as a failure. */
 import type { Second } from '../result.ts';
 
-/** Asked once a second. */
+/** Called once a second. Returns why the run must end; undefined while it goes on. */
 export type StopRule = (second: Second) => { reason: string; failed: boolean } | undefined;
 
 const FIGURES = {
@@ -14,10 +14,16 @@ const FIGURES = {
 } as const;
 export type Condition = { figure: keyof typeof FIGURES; above: number; text: string };
 
-/** A condition must hold for so many seconds on end: one slow second is no reason. */
+/**
+ * A condition ends the run once it has held for this many seconds in a row, because one slow second
+ * is no reason.
+ */
 const SECONDS_ON_END = 3;
 
-/** `p99>500` (ms), any other percentile, `failures>1%`. @returns undefined when it is none of these */
+/**
+ * Parses a condition such as `p99>500` (ms), the same for other percentiles, or `failures>1%`.
+ * @returns undefined when the text is no such condition
+ */
 export function parseCondition(text: string): Condition | undefined {
   const [, figure, number, percent] =
     /^(p50|p90|p95|p99|p99\.9|failures)>(\d+(?:\.\d+)?)(%?)$/.exec(text) ?? [];
@@ -40,11 +46,11 @@ export function untilTime(at: Date): StopRule {
     Date.now() >= at.getTime() ? { reason: `it is ${at.toISOString()} (--until)`, failed: false } : undefined;
 }
 
-/** The first rule that ends the run. */
+/** Combines rules. The first of them that wants to end the run decides the reason. */
 export function firstOf(rules: readonly StopRule[]): StopRule | undefined {
   if (rules.length === 0) return undefined;
   return (second) => {
-    // Every rule sees every second.
+    // Every rule is called each second, because rules count seconds.
     const found = rules.map((rule) => rule(second));
     return found.find((end) => end !== undefined);
   };

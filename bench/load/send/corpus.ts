@@ -1,4 +1,4 @@
-/** Recorded envelopes, to be sent again under new ids. */
+/** Reads recorded envelopes (`--corpus`), which are sent again under new ids. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { gunzipSync } from 'node:zlib';
@@ -27,7 +27,10 @@ function lineAt(bytes: Buffer, from: number): Buffer {
   return bytes.subarray(from, end < 0 ? bytes.length : end);
 }
 
-/** Every place of the old id gets the new one; they are equally long, so lengths of items stay true. */
+/**
+ * Replaces the old id by the new one everywhere. Both have the same length, so the lengths of items
+ * stay correct.
+ */
 function replaceAll(bytes: Buffer, from: string, to: string): Buffer {
   const copy = Buffer.from(bytes);
   for (let at = copy.indexOf(from); at >= 0; at = copy.indexOf(from, at + 1)) copy.write(to, at, 'latin1');
@@ -35,8 +38,9 @@ function replaceAll(bytes: Buffer, from: string, to: string): Buffer {
 }
 
 /**
- * An envelope whose id is the placeholder. Its header loses the DSN, since the project is another one.
- * @returns undefined when it is no envelope with an item
+ * Prepares a recorded envelope: ID_PLACEHOLDER replaces its id, and the header loses its DSN,
+ * because it is sent to another project.
+ * @returns undefined when the bytes are no envelope with an item
  */
 export function renewed(bytes: Buffer): Recorded | undefined {
   const first = lineAt(bytes, 0);
@@ -51,7 +55,10 @@ export function renewed(bytes: Buffer): Recorded | undefined {
   return { kind: item.type, envelope };
 }
 
-/** Every file of the folder, gzip or plain. @throws UsageError naming the file that is no envelope */
+/**
+ * Reads every file of the folder, gzip or plain.
+ * @throws UsageError naming the file that is no envelope
+ */
 export function readCorpus(dir: string): Recorded[] {
   let names: string[];
   try {

@@ -1,17 +1,21 @@
-/** Projects to send to, by their DSNs. */
+/** Parses DSNs, which name the projects to send to. */
 import { readFileSync } from 'node:fs';
 import type { Target } from '../../workload.ts';
 import { UsageError } from '../command/values.ts';
 
 export type Dsn = { origin: string; target: Target };
 
-/** `scheme://key@host/prefix/id`. @param from the option that it came by @throws UsageError */
+/**
+ * Parses a DSN of the form `scheme://key@host/prefix/id`.
+ * @param from the option that has the DSN, for errors
+ * @throws UsageError
+ */
 export function parseDsn(dsn: string, from: string): Dsn {
   const url = URL.canParse(dsn) ? new URL(dsn) : undefined;
   const path = url?.pathname.split('/').filter(Boolean) ?? [];
   const id = path.pop();
   const isHttp = url?.protocol === 'http:' || url?.protocol === 'https:';
-  // The key is a secret: an error does not repeat it.
+  // The error does not repeat the DSN, because its key is a secret.
   if (!url || !isHttp || !url.username || id === undefined)
     throw new UsageError(`${from}: a DSN is http://KEY@HOST:PORT/PROJECT`);
   const { protocol, host, username: key } = url;
@@ -19,7 +23,10 @@ export function parseDsn(dsn: string, from: string): Dsn {
   return { origin: `${protocol}//${host}`, target: { id, key, prefix } };
 }
 
-/** A DSN a line. @throws UsageError */
+/**
+ * Reads a file with one DSN on each line.
+ * @throws UsageError
+ */
 export function readDsnFile(path: string): Dsn[] {
   let text: string;
   try {

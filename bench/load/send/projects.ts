@@ -1,14 +1,14 @@
-/** Projects for a run, made by the management API. */
+/** Creates projects for a run by the management API. */
 import { type Dsn, parseDsn } from './dsn.ts';
 
-/** The management API does not do what is asked; exit status 1. */
+/** Thrown when the management API refuses or fails. The exit status is 1. */
 export class ApiError extends Error {
   override name = 'ApiError';
 }
 
 const IN_FLIGHT = 32;
 const ANSWER_MS_MAX = 30_000;
-/** Every worker has seen a new project after this. */
+/** Every worker knows a new project after this time. */
 const KNOWN_MS = 1_500;
 const PLAN = 'Platform';
 

@@ -2,7 +2,7 @@
 import type { RunDocument } from '../document.ts';
 import { documentText } from './text.ts';
 
-// XML 1.0 knows no control characters but these.
+// XML 1.0 allows no control characters but these.
 const KNOWN_CONTROLS = '\t\n\r';
 const escaped = (text: string): string =>
   text

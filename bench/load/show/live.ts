@@ -1,4 +1,7 @@
-/** One line a second; on a terminal the last minute as a small chart, drawn over itself. */
+/**
+ * Shows a run while it goes on: one line a second, or on a terminal a small chart of the last
+ * minute, which is redrawn in place.
+ */
 import type { Second } from '../result.ts';
 import { number } from './figures.ts';
 
@@ -7,7 +10,7 @@ const SECONDS_SHOWN = 60;
 const LABEL_CHARS = 22;
 const LINES = 4;
 
-/** Bars from 0 to the largest value. */
+/** Draws each value as a bar. The scale goes from 0 to the largest value. */
 export function sparkline(values: readonly number[]): string {
   const largest = Math.max(...values, 0);
   return values
@@ -24,11 +27,14 @@ const refusals = ({ statuses }: Second): string =>
     .map(([status, count]) => `${status}: ${count}`)
     .join('  ');
 
-/** Answers a second; those after the end are as many as there are, since nothing else comes in their second. */
+/**
+ * Returns the rate of answers. After the end of the run it is the mere count, because nothing else
+ * comes in that second.
+ */
 const rateOf = ({ ok, failed, ms, late }: Second): number =>
   (ok + failed) * (late || ms === 0 ? 1 : 1000 / ms);
 
-/** `  12 s      998/s  p50 2.10 ms  p99 8.40 ms  429: 3` */
+/** Makes the line for a second: `  12 s      998/s  p50 2.10 ms  p99 8.40 ms  open 3  429: 3` */
 export function secondLine(second: Second): string {
   const others = refusals(second);
   const unit = second.late ? ' after the end' : '/s';
@@ -58,7 +64,7 @@ export class LiveView {
     this.#seconds.push(second);
     if (this.#seconds.length > SECONDS_SHOWN) this.#seconds.shift();
     const up = this.#isDrawn ? `\x1b[${LINES}A` : '';
-    // Each line is cleared to its end: a shorter one leaves nothing of a longer one.
+    // Each line is cleared to its end, because the line before may have been longer.
     this.#screen.write(
       `${up}${this.#lines(second)
         .map((line) => `\r${line}\x1b[K\n`)

@@ -1,10 +1,13 @@
 /**
- * Draws the report from the figures in the page. No library: what stands here is what runs. Text goes in by textContent only, so
- * nothing that a run recorded can become markup.
+ * Draws the report from the figures in the page. It uses no library. Text gets into the page only
+ * by textContent, so nothing that a run recorded can become markup.
  */
 (() => {
   const data = JSON.parse(document.getElementById('data').textContent);
-  /** Width that a panel has within the page: a drawing of its own size keeps its letters readable on a telephone. */
+  /**
+   * Width of a panel in pixels. Charts are drawn at the real width, so that their letters are
+   * readable on a telephone.
+   */
   const room = Math.max(260, document.documentElement.clientWidth - 76);
   const isSmall = room < 480;
   const [NARROW, WIDE] = [Math.min(560, room), Math.min(1120, room)];
@@ -49,14 +52,14 @@
     return (value) => scale(Math.log10(Math.min(high, Math.max(low, value))));
   };
 
-  /** From 0 to above the largest value in round steps. */
+  /** Returns round steps from 0 to the largest value or just above it. */
   function linearTicks(largest, wanted = 4) {
     const rough = Math.max(largest, 1e-9) / wanted;
     const unit = 10 ** Math.floor(Math.log10(rough));
     const step = [1, 2, 5, 10].find((factor) => factor * unit >= rough) * unit;
     return Array.from({ length: Math.ceil(largest / step) + 1 }, (_, at) => at * step);
   }
-  /** Powers of ten around the values, and 2 and 5 between them where there is room. */
+  /** Returns powers of ten around the values, and 2 and 5 times these where there is room. */
   function logTicks(values) {
     const positive = values.filter((value) => value > 0);
     const low = Math.floor(Math.log10(Math.min(...positive, 1)));
@@ -102,7 +105,10 @@
     return el('ul', { class: 'legend' }, ...entries);
   }
 
-  /** `styles`: of each name; a series without a name needs no legend. */
+  /**
+   * Adds a chart to the page. `styles` has the style of each name. Without names there is no
+   * legend.
+   */
   function chart(title, parts, { names = [], styles = [], wide = false } = {}) {
     const viewBox = `0 0 ${wide ? WIDE : NARROW} ${HEIGHT}`;
     const drawing = svg('svg', { viewBox, role: 'img', 'aria-label': title }, ...parts);
@@ -115,7 +121,7 @@
 
   const seconds = data.perSecond;
   const lastSecond = Math.max(1, ...seconds.map(({ second }) => second));
-  /** Seconds, and stages behind them: every other one has a darker ground. */
+  /** Makes the time axis, in seconds. */
   function timeAxis(width) {
     const scale = linear(0, lastSecond, LEFT, width - RIGHT);
     const ticks = linearTicks(lastSecond, width / 100)
@@ -130,7 +136,7 @@
       const place = { x: from, y: TOP, width: to - from, height: HEIGHT - BOTTOM - TOP };
       return [svg('rect', { class: 'band', ...place }, svg('title', {}, name))];
     });
-  /** Successes, limits and faults look the same in every chart. */
+  /** Returns the style of a status, which is the same in every chart. */
   function statusStyle(status) {
     if (/^[23]/.test(status)) return 's0';
     if (status === '429') return 's2';
@@ -144,7 +150,7 @@
     };
   };
 
-  /** The plan's rate at the ends of its stages. */
+  /** Points of the intended rate: the start and the end of each stage. */
   const intended =
     data.loop === 'open'
       ? data.stages.flatMap(({ fromMs, toMs, fromRate, toRate }) => [
@@ -155,7 +161,7 @@
 
   function rateChart() {
     const names = [...new Set(seconds.flatMap(({ statuses }) => Object.keys(statuses)))].sort();
-    // What came after the end is a count: nothing else comes in its second.
+    // A second after the end shows its mere count, because nothing else comes in it.
     const rate = ({ late, ms: long }, count) => (late ? count : (count * 1000) / Math.max(1, long));
     const rates = seconds.map((second) => rate(second, sum(second.statuses)));
     const y = valueAxis(Math.max(...rates, ...intended.map(([, rate]) => rate), 1));
@@ -192,7 +198,10 @@
     chart('Answers a second by status; dashed: the intended rate', parts, { names, styles, wide: true });
   }
 
-  /** Neighbours that are alike: a line does not go on across a second in which nothing was asked. */
+  /**
+   * Splits a list into runs of neighbours for which `has` is true. A line is interrupted where
+   * nothing was measured.
+   */
   function runsOf(all, has) {
     const runs = [[]];
     for (const one of all)

@@ -1,4 +1,7 @@
-/** The report: one page with its style, its script and the run's figures inside, so that it opens offline. */
+/**
+ * Makes the report: one page that contains its style, its script and the run's figures, so that it
+ * can be opened offline.
+ */
 import { readFileSync } from 'node:fs';
 import type { RunDocument } from '../document.ts';
 import { histogramSteps, Recording } from '../recording.ts';
@@ -10,7 +13,10 @@ const part = (extension: string): string =>
 
 const BUCKETS_PER_DECADE = 12;
 
-/** Counts by status in steps of latency that are equally wide on a logarithmic scale. */
+/**
+ * Returns for each status how many latencies lie in each step. The steps are equally wide on a
+ * logarithmic scale.
+ */
 function distributionOf({ histograms = [] }: RunDocument): Record<string, [ms: number, count: number][]> {
   const kinds = [...new Set(histograms.map(({ kind }) => kind))];
   const recording = Recording.from(kinds, histograms);
@@ -28,7 +34,7 @@ function distributionOf({ histograms = [] }: RunDocument): Record<string, [ms: n
   return byStatus;
 }
 
-/** No text of the data can end the script element that holds it. */
+/** Makes JSON for a script element. As `<` is escaped, no text in it can end the element. */
 const inScript = (value: unknown): string => JSON.stringify(value).replaceAll('<', '\\u003c');
 
 export function reportHtml(document: RunDocument): string {

@@ -1,13 +1,16 @@
-/** The server's own metrics while it is loaded, as ingest's admin port gives them. */
+/** Reads the server's own metrics during the run, from ingest's admin port. */
 import { parseSamples, type Samples, total } from '../../scrape.ts';
 
-/** One look; counters are rates since the look before. `second` is of the measured time, the middle between the two looks. */
+/**
+ * One reading of the metrics. Counters become rates since the reading before. `second` is the
+ * middle between the two readings, in seconds from the start of the measured time.
+ */
 export type ServerLook = { second: number; values: Record<string, number> };
 export type ServerFigures = {
   looks: readonly ServerLook[];
-  /** By outcome, over the run. */
+  /** Number of requests by outcome, over the whole run. */
   outcomes: Record<string, number>;
-  /** Why looks are missing. */
+  /** Why readings are missing. */
   problem?: string;
 };
 
@@ -31,7 +34,9 @@ function outcomesIn(samples: Samples): Map<string, number> {
   return counts;
 }
 
-/** Mean over the interval, in milliseconds; undefined when nothing was observed. */
+/**
+ * Returns the mean between two readings, in milliseconds; undefined when there was no observation.
+ */
 function meanMs(before: Samples, after: Samples, name: string): number | undefined {
   const grown = (part: string): number => total(after, `${name}_${part}`) - total(before, `${name}_${part}`);
   const count = grown('count');
@@ -47,7 +52,7 @@ const MEANS: Readonly<Record<string, string>> = {
 
 export class ServerWatch {
   readonly #url: string;
-  /** `at` in Unix milliseconds. */
+  /** Readings so far; `at` is in Unix milliseconds. */
   readonly #looks: { at: number; values: Record<string, number> }[] = [];
   #first: Samples | undefined;
   #last: { at: number; samples: Samples } | undefined;
@@ -63,7 +68,10 @@ export class ServerWatch {
     this.#timer = setInterval(() => void this.#look(), EVERY_MS);
   }
 
-  /** @param measuredFrom when the measured time began */
+  /**
+   * Ends the readings. Returns those of the measured time.
+   * @param measuredFrom when the measured time began
+   */
   async stop(measuredFrom: Date): Promise<ServerFigures> {
     clearInterval(this.#timer);
     await this.#look();
@@ -86,7 +94,8 @@ export class ServerWatch {
       if (!response.ok) throw new Error(`answered ${response.status}`);
       this.#note(parseSamples(await response.text()));
     } catch (error) {
-      // A server in trouble is what a load test may find: the report says so, and the run goes on.
+      // A load test may bring the server into trouble, so a failed reading does not end the run.
+      // The report shows it.
       this.#problem ??= `${this.#url}: ${(error as Error).message}`;
     }
   }

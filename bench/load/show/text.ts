@@ -1,4 +1,4 @@
-/** A result as a terminal shows it. */
+/** Makes the text of a result for a terminal. */
 import type { RunDocument } from '../document.ts';
 import type { Knee } from '../pace/knee.ts';
 import type { LoadResult } from '../result.ts';
@@ -20,10 +20,10 @@ function stageLines({ stages }: LoadResult): string[] {
   );
 }
 
-/** Above these shares of the requests a reader should know it before the figures. */
+/** Shares of late and of waiting requests above which a caution is shown before the figures. */
 const [LATE_SHARE, WAITED_SHARE] = [0.03, 0.05];
 
-/** Sentences for what a reader should know before he believes a figure. */
+/** Returns the cautions that a reader should know before the figures, as sentences. */
 export function cautionsOf(result: LoadResult): string[] {
   const { generator, late, waited, expected, failed, connections, waitMs: wait, serviceMs: service } = result;
   const cautions = generator.bottleneck.map(
@@ -50,7 +50,7 @@ export function kneeText({ lastGoodRate, firstBadRate, steps }: Knee): string {
   return `knee: ${number(lastGoodRate)}/s was good, ${beyond}`;
 }
 
-/** Not one answer had a header of sluice: nobody knows whether anything is stored. */
+/** Whether no 200 had a header of sluice, so that nothing says whether requests are stored. */
 export const saysNothingOfStores = ({ unstored, statuses }: LoadResult): boolean =>
   unstored[NO_HEADERS] !== undefined && unstored[NO_HEADERS] === statuses['200'];
 

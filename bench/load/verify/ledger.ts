@@ -1,26 +1,30 @@
 /**
- * What the server said of each id, a byte for each: what `--verify` holds against the sink.
+ * Keeps one byte for each id: what the server answered. `--verify` compares it with the sink.
  *
- * The ids of a run share a random beginning and end in the number of the request, so that the ids of two runs or of several
- * generators never meet. A body whose bytes cannot be renewed (deflate, br, zstd) goes without an id; then the answer has it. The
- * server makes the id of a request of OTLP from its bytes.
+ * The ids of a run begin with the same random digits and end in the number of the request. So ids
+ * of several runs or generators never meet. A body whose bytes cannot be changed (deflate, br,
+ * zstd) is sent without an id; the server makes the id, and its answer has it. The server makes the
+ * event id of an OTLP request from the bytes of the request.
  */
 import type { Connection } from '../connection.ts';
 
 export const NOT_SENT = 0;
-/** 200 with usage headers: stored durably, and counted. */
+/** 200 with usage headers: the envelope is stored durably and counted. */
 export const ACCEPTED = 1;
-/** 200 without them: nothing of it is stored. */
+/** 200 without usage headers: nothing of the envelope is stored. */
 export const EMPTY = 2;
 /** 4xx and 503: nothing was queued. */
 export const REFUSED = 3;
-/** 500, another status, or no answer: it may be stored or not. */
+/** 500, another status, or no answer: the envelope may be stored or not. */
 export const UNKNOWN = 4;
 export type Told = typeof NOT_SENT | typeof ACCEPTED | typeof EMPTY | typeof REFUSED | typeof UNKNOWN;
 
 const USAGE_LINE = Buffer.from('\r\nX-Service-Usage:');
 const USAGE_HEADER = /\r\nx-service-usage:/i;
-/** The reasons of a sluice. Any other text of a server is not repeated: it could steer a terminal, and be another one in each answer. */
+/**
+ * Matches the reasons that sluice gives. Any other text is not repeated, because it might control a
+ * terminal, and might differ in each answer.
+ */
 const EMPTY_HEADER = /\r\nx-service-empty:[ \t]*(no-items|unstored-types|[^\r\n])/i;
 const MINTED_ID = /"id":"([0-9a-f]{32})"/;
 const FIRST_CAPACITY = 65_536;
@@ -28,7 +32,10 @@ const FIRST_CAPACITY = 65_536;
 /** Reason of a 200 without any header of sluice. */
 export const NO_HEADERS = 'no usage headers';
 
-/** Why nothing of a 200 is stored, as its headers say it; undefined: it is stored, and counted. */
+/**
+ * Returns why nothing is stored of an envelope that was answered 200, as the headers say; undefined
+ * when it is stored and counted.
+ */
 export function unstoredReason(answer: Buffer): string | undefined {
   if (answer.indexOf(USAGE_LINE) >= 0) return undefined;
   const text = answer.toString('latin1');
@@ -43,21 +50,24 @@ function meaningOf(status: number, answer: Buffer, isAnyServer: boolean): Told {
   return (status >= 400 && status < 500) || status === 503 ? REFUSED : UNKNOWN;
 }
 
-/** The id that the server made: its answer has it, but for OTLP, where it follows from the request. */
+/** Returns the id that the server made. The answer has it; for OTLP it follows from the request. */
 const mintedId = ({ eventIdOf, id }: Connection, answer: Buffer): string | undefined =>
   eventIdOf ? eventIdOf(id) : MINTED_ID.exec(answer.toString('latin1'))?.[1];
 
 export class Ledger {
-  /** The ids' first 24 digits. */
+  /** The first 24 digits of all ids of the run. */
   readonly prefix: string;
   readonly #firstId: number;
-  /** A 200 without usage headers means stored, too. */
+  /**
+   * Whether the server may be another than sluice. Then a 200 without usage headers means stored,
+   * too.
+   */
   readonly isAnyServer: boolean;
-  /** Names of the kinds, by their place. */
+  /** Names of the kinds of envelopes, by their index. */
   kinds: readonly string[] = [];
   #told = new Uint8Array(FIRST_CAPACITY);
   #kinds = new Uint16Array(FIRST_CAPACITY);
-  /** Ids that the server made, of accepted requests, with the place of their kind. */
+  /** Ids that the server made for accepted requests, each with the index of its kind. */
   readonly minted = new Map<string, number>();
   readonly #counts = [0, 0, 0, 0, 0];
 
@@ -96,7 +106,7 @@ export class Ledger {
     this.#kinds[at] = kind;
   }
 
-  /** All that were sent, and those that the server made. */
+  /** Yields all ids: those that were sent, and those that the server made. */
   *ids(): Iterable<string> {
     for (let number = 0; number < this.size; number++)
       if (this.told(number) !== NOT_SENT) yield this.idOf(number);
@@ -107,7 +117,7 @@ export class Ledger {
     return this.#counts[told] as number;
   }
 
-  /** Numbers of requests go from 0 to below this. */
+  /** Upper bound of the numbers of requests, which begin at 0. */
   get size(): number {
     return this.#told.length;
   }
@@ -126,7 +136,9 @@ export class Ledger {
     return this.prefix + ((this.#firstId + number) >>> 0).toString(16).padStart(8, '0');
   }
 
-  /** The number of the request that sent this id; undefined when this run did not. */
+  /**
+   * Returns the number of the request that sent this id; undefined when no request of this run did.
+   */
   numberOf(id: string): number | undefined {
     if (!id.startsWith(this.prefix)) return undefined;
     const number = (Number.parseInt(id.slice(this.prefix.length), 16) - this.#firstId) >>> 0;

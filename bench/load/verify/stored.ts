@@ -1,4 +1,7 @@
-/** What `--verify` asks of a sink. The readers of sinks are in src/commands/load and src/sink. */
+/**
+ * The interface by which `--verify` reads a sink. The readers of sinks are in src/commands/load and
+ * src/sink.
+ */
 import { spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
 import { Readable } from 'node:stream';
@@ -6,27 +9,33 @@ import { Readable } from 'node:stream';
 export type StoredItem = {
   projectId: string;
   eventId: string;
-  /** Place of the item in its envelope. */
+  /** Index of the item in its envelope. */
   index: number;
-  /** How often the sink has it; 1 is right. */
+  /** How many times the sink has the item; 1 is right. */
   copies: number;
 };
 
 export interface StoredReader {
-  /** Accepted envelopes by project; undefined where the sink keeps no tally. */
+  /**
+   * Returns the number of accepted envelopes by project. Undefined when the sink keeps no tally.
+   */
   tally?(): Promise<ReadonlyMap<string, number>>;
-  /** Every item that was received at this moment or later; earlier ones may be among them. */
+  /**
+   * Calls `onItem` for every item that was received at `since` or later; earlier items may be among
+   * them.
+   */
   scan(since: Date, onItem: (item: StoredItem) => void): Promise<void>;
-  /** A scan leaves out what an earlier one told. */
+  /** Set when a scan leaves out items that an earlier scan found. */
   readonly tellsOnce?: true;
-  /** For so long the sink holds back what it is given. */
+  /** How long the sink may hold back items before it stores them. */
   readonly delayMs?: number;
   close(): Promise<void>;
 }
 
 /**
- * `--verify-with COMMAND`: the ids go to its input, a line each, and a line of its output is one that is stored; one that is there
- * twice is stored twice. So any server can be asked.
+ * Makes a reader of `--verify-with COMMAND`. The command gets all ids on its input, one a line, and
+ * prints the stored ones, one a line. An id that it prints twice counts as stored twice. So the
+ * command can ask any server.
  */
 export function commandReader(command: string, ids: () => Iterable<string>): StoredReader {
   return {
@@ -36,7 +45,7 @@ export function commandReader(command: string, ids: () => Iterable<string>): Sto
         child.once('error', reject);
         child.once('close', resolve);
       });
-      // A command may know all ids without reading them.
+      // The command may close its input early, if it needs no ids. This is no error.
       child.stdin.on('error', () => undefined);
       Readable.from(withLineEnds(ids())).pipe(child.stdin);
       for await (const line of createInterface(child.stdout)) {

@@ -1,6 +1,9 @@
-/** The usage of projects, by the management API (exact) or by the figures of ingest's admin port. */
+/**
+ * Reads the usage of projects: from the management API (all projects), or from ingest's admin port
+ * (the busiest projects).
+ */
 
-/** By project; a project that is not there is not known to the source. */
+/** Usage by id of the project. Projects that the source does not know are missing. */
 export type UsageOf = ReadonlyMap<string, number>;
 
 const ANSWER_MS_MAX = 10_000;
@@ -17,14 +20,21 @@ const bearer = (token: string | undefined): Record<string, string> =>
 
 type PageProject = { id: string; usage?: { position: number } };
 
-/** The page of the admin port knows the newest position of the busiest projects. @throws when it cannot be had */
+/**
+ * Reads the usage from the page of the admin port, which knows the newest position of the busiest
+ * projects.
+ * @throws when the page cannot be read
+ */
 export async function pageUsage(admin: string, token: string | undefined): Promise<UsageOf> {
   const page = await json(`${admin}/stats.json`, bearer(token));
   const { projects = [] } = page as { projects?: PageProject[] };
   return new Map(projects.flatMap(({ id, usage }) => (usage ? [[id, usage.position] as const] : [])));
 }
 
-/** @throws when a project cannot be asked about */
+/**
+ * Reads the usage of the projects from the management API.
+ * @throws when a project's usage cannot be read
+ */
 export async function apiUsage(
   api: string,
   token: string | undefined,
@@ -36,7 +46,7 @@ export async function apiUsage(
   const work = async (): Promise<void> => {
     for (const id of queue) {
       const usage = await json(`${api}/v1/projects/${encodeURIComponent(id)}/usage`, headers);
-      // Asked by an alias, it answers with the id.
+      // `id` may be an alias; the answer has the real id.
       const { id: named, current } = usage as { id: string; current: number };
       found.set(named, current);
     }

@@ -1,8 +1,9 @@
 /**
- * `--verify`: is what was told 200 stored, once, and counted?
+ * `--verify`: checks that each envelope that was answered 200 is stored once and counted.
  *
- * The sink's tally says when everything has arrived; then each id is looked up. A request that was answered 500 or not at all may
- * be stored or not, so the counts have a range. A sink that cannot be read is asked again until `--verify-wait` is over.
+ * The sink's tally says when everything has arrived; then each id is looked up. A request that was
+ * answered 500 or not at all may be stored or not. If the sink cannot be read, the reads are
+ * repeated until the time of `--verify-wait` is over.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { ACCEPTED, EMPTY, type Ledger, REFUSED, UNKNOWN } from './ledger.ts';
@@ -10,40 +11,51 @@ import type { StoredReader } from './stored.ts';
 import type { UsageOf } from './usage.ts';
 
 export type Verification = {
-  /** 200 with usage headers: stored, and counted. */
+  /** Envelopes that were answered 200 with usage headers: they must be stored and counted. */
   accepted: number;
-  /** 200 without them: nothing was to be stored. */
+  /** Envelopes that were answered 200 without usage headers: nothing of them was to be stored. */
   empty: number;
   refused: number;
-  /** 500, or no answer: it may be stored or not. */
+  /** Envelopes that got a 500 or no answer: they may be stored or not. */
   unknown: number;
-  /** Of the accepted envelopes those that are in the sink. */
+  /** Accepted envelopes that are in the sink. */
   stored: number;
   unknownStored: number;
   lost: number;
   /**
-   * Accepted envelopes of the kinds of which another server than sluice has stored none, though it has stored others: it ignores these
-   * kinds.
+   * Accepted envelopes by kind, for each kind that the server seems to ignore: it stored none of
+   * this kind, but stored others. Only for servers other than sluice.
    */
   ignored: Record<string, number>;
-  /** Items that are there more than once. */
+  /** Surplus copies of items in the sink. */
   double: number;
-  /** Envelopes that came later than `--late` after the end; they are there. */
+  /**
+   * Accepted envelopes that were not yet in the sink when the time of `--late` had passed after the
+   * end, but came later.
+   */
   late: number;
-  /** Envelopes that were refused and are there all the same. */
+  /** Envelopes that were refused but are in the sink. */
   refusedStored: number;
-  /** Envelopes with a 200 without usage headers that are there: a server in development without its Redis. */
+  /**
+   * Envelopes that were answered 200 without usage headers but are in the sink. A server in
+   * development does this when its Redis is away.
+   */
   emptyStored: number;
-  /** Accepted envelopes by the sink's tally; undefined when it keeps none. */
+  /** Growth of the sink's tally during the run; undefined when the sink keeps no tally. */
   tallied: number | undefined;
-  /** Growth of the usage; undefined when it was not asked for or is not known. */
+  /**
+   * Growth of the projects' usage during the run; undefined when it was not asked for or is
+   * unknown.
+   */
   usage: number | undefined;
   waitedMs: number;
-  /** Some ids of what is lost. */
+  /** Ids of some lost envelopes. */
   lostIds: readonly string[];
-  /** Sentences for what breaks a promise; empty: everything is as it was told. */
+  /**
+   * A sentence for each broken promise; empty when everything is stored and counted as promised.
+   */
   problems: readonly string[];
-  /** Sentences for what could not be asked. */
+  /** A sentence for each thing that could not be compared. */
   notes: readonly string[];
 };
 
@@ -52,16 +64,19 @@ export type VerifyOptions = {
   ledger: Ledger;
   waitMs: number;
   lateMs: number;
-  /** Of some projects; undefined where nobody can be asked. */
+  /**
+   * Reads the usage of the projects with these ids; undefined when neither --api nor --admin is
+   * known.
+   */
   usage: ((ids: readonly string[]) => Promise<UsageOf>) | undefined;
-  /** As the DSNs name them: ids or aliases. */
+  /** Projects as the DSNs name them: by ids or aliases. */
   targets: readonly string[];
   say: (line: string) => void;
 };
 
 const POLL_MS = 500;
 const RESCAN_MS = 2_000;
-/** Clocks of the sink's machine and of this one differ by less. */
+/** The clocks of the sink's machine and of this one differ by less than this. */
 const CLOCKS_MS = 300_000;
 const LOST_IDS_SHOWN = 10;
 const MASK_ITEMS = 32;
@@ -69,10 +84,13 @@ const MASK_ITEMS = 32;
 const sumOf = (counts: ReadonlyMap<string, number>, ids: ReadonlySet<string>): number =>
   [...counts].reduce((sum, [id, count]) => (ids.has(id) ? sum + count : sum), 0);
 
-/** What one look at the sink found. */
+/** The items of this run that scans of the sink have found. */
 class Findings {
   readonly #ledger: Ledger;
-  /** A bit for each of the first items of an envelope, by number of the request. */
+  /**
+   * A mask for each request, by its number, with a bit for each of the first items of its envelope.
+   * The last bit stands for all further items.
+   */
   readonly #masks: Uint32Array;
   readonly #further = new Set<string>();
   readonly #mintedFound = new Set<string>();
@@ -118,7 +136,10 @@ class Findings {
     if (number !== undefined) this.#masks[number] = (this.#masks[number] as number) | (1 << (MASK_ITEMS - 1));
   }
 
-  /** Envelopes by what was told of them: how many are there. */
+  /**
+   * Counts the envelopes that are in the sink, by what the server answered for them, and those that
+   * are lost.
+   */
   counts(): Pick<
     Verification,
     'stored' | 'unknownStored' | 'refusedStored' | 'emptyStored' | 'lost' | 'lostIds' | 'ignored'
@@ -143,7 +164,7 @@ class Findings {
     for (const [id, kind] of this.#ledger.minted)
       if (this.#mintedFound.has(id)) storedKinds.add(kind);
       else miss(kind, id);
-    // A server that has stored nothing at all ignores no kind: all is lost.
+    // A server that has stored nothing at all does not ignore kinds: everything is lost.
     const canIgnore = this.#ledger.isAnyServer && storedKinds.size > 0;
     const isIgnored = (kind: number): boolean => canIgnore && !storedKinds.has(kind);
     const lost = [...missing].filter(([kind]) => !isIgnored(kind)).map(([, found]) => found);
@@ -169,7 +190,7 @@ export class Verifier {
   readonly #tallyBefore: ReadonlyMap<string, number> | undefined;
   readonly #usageBefore: UsageOf | undefined;
   readonly #notes: string[] = [];
-  /** When the last answer had come. */
+  /** When the last answer came. */
   #endedAt = 0;
 
   private constructor(
@@ -182,17 +203,24 @@ export class Verifier {
     this.#usageBefore = usage;
   }
 
-  /** Before the first request. @throws when the sink cannot be read */
+  /**
+   * Reads the tally and the usage. To be called before the first request.
+   * @throws when the sink cannot be read
+   */
   static async start(options: VerifyOptions): Promise<Verifier> {
     const { reader } = options;
     const tally = await reader.tally?.();
-    // A store that cannot be read is to be known before the run.
+    // This scan shows before the run whether the sink can be read.
     if (!tally) await reader.scan(new Date(), () => undefined);
     const usage = await options.usage?.(options.targets).catch(() => undefined);
     return new Verifier(options, tally, usage);
   }
 
-  /** After the last answer. @throws why the sink cannot be read */
+  /**
+   * Waits until the sink has all accepted envelopes, and compares. To be called after the last
+   * answer.
+   * @throws the error of the sink, when it cannot be read until the end of --verify-wait
+   */
   async finish(): Promise<Verification> {
     const { ledger, say, reader } = this.#options;
     this.#endedAt = performance.now();
@@ -209,14 +237,14 @@ export class Verifier {
       const counts = findings.counts();
       const waitedMs = this.#waitedMs;
       if (waitedMs >= this.#lateMs) late ??= counts.lost;
-      // A kind of which nothing is stored yet may still come.
+      // Envelopes of a kind of which nothing is stored may come later, so the wait goes on.
       const isWhole = counts.lost === 0 && Object.keys(counts.ignored).length === 0;
       if (isWhole || this.#isOver) return this.#judge(findings, counts, { late, waitedMs });
       await sleep(RESCAN_MS);
     }
   }
 
-  /** What fails is tried again until the time is over: an outage of the sink may pass. */
+  /** Repeats a failed read until the time is over, because an outage of the sink may pass. */
   async #read<T>(read: () => Promise<T>): Promise<T> {
     for (let isSaid = false; ; isSaid = true) {
       try {
@@ -230,16 +258,17 @@ export class Verifier {
   }
 
   /**
-   * Waits until the tally has grown by what was accepted.
-   * @returns how many of them had not come when they became late; undefined when they are not late
-   * yet
+   * Waits until the tally has grown by the number of accepted envelopes.
+   * @returns how many envelopes were missing when the time of --late was over; 0 when none was;
+   * undefined when the sink keeps no tally
    */
   async #untilTallied(): Promise<number | undefined> {
     const { ledger } = this.#options;
     const wanted = ledger.count(ACCEPTED);
     let late: number | undefined;
     for (;;) {
-      // Of every project: other clients may send meanwhile, then the ids tell.
+      // The growth is of all projects, so it may contain envelopes of other clients. The scan of
+      // ids then shows what is missing.
       const grown = await this.#tallyGrowth();
       if (!grown) return undefined;
       const missing = Math.max(0, wanted - [...grown.values()].reduce((sum, count) => sum + count, 0));
@@ -255,12 +284,12 @@ export class Verifier {
     return tally && growthOf(tally, this.#tallyBefore ?? new Map());
   }
 
-  /** What the sink holds back by itself is not late. */
+  /** The time that the sink itself holds items back does not make them late. */
   get #lateMs(): number {
     return this.#options.lateMs + (this.#options.reader.delayMs ?? 0);
   }
 
-  /** Nobody waits longer for what is not in the sink, or for a sink that cannot be read. */
+  /** Whether the time is over for missing envelopes, and for a sink that cannot be read. */
   get #isOver(): boolean {
     return this.#waitedMs > this.#options.waitMs + (this.#options.reader.delayMs ?? 0);
   }
@@ -275,7 +304,7 @@ export class Verifier {
     { late = 0, waitedMs }: { late: number | undefined; waitedMs: number },
   ): Promise<Verification> {
     const { ledger, targets } = this.#options;
-    // A DSN may carry an alias; the records carry ids.
+    // Items in the sink have the ids of projects. DSNs may have aliases.
     const ids = new Set(findings.projects.size > 0 ? findings.projects : targets);
     const grown = await this.#tallyGrowth();
     const found = {
@@ -305,7 +334,8 @@ export class Verifier {
     }
     try {
       const after = await this.#options.usage(ids);
-      // Without a tally nobody says that it had no usage before.
+      // Without a tally it is unknown whether the project had usage before, so the code assumes
+      // that it had.
       const tallied = (id: string): number => (this.#tallyBefore ? (this.#tallyBefore.get(id) ?? 0) : 1);
       const isNew = (id: string): boolean => !before.has(id) && tallied(id) > 0;
       if (ids.some((id) => !after.has(id) || isNew(id)))
@@ -318,7 +348,10 @@ export class Verifier {
   }
 }
 
-/** Why the sink cannot be read. The failure of several addresses of one host has no message. */
+/**
+ * Returns why the sink cannot be read. The error has no message when all addresses of a host
+ * failed.
+ */
 export const reasonOf = (error: unknown): string => {
   const { message, code, name } = error as NodeJS.ErrnoException;
   return message || code || name;
@@ -353,7 +386,7 @@ export function problemsOf(found: Found): string[] {
   return problems;
 }
 
-/** A line for the terminal. */
+/** Makes a line for the terminal. */
 export function verificationText(found: Verification): string {
   const { accepted, empty, refused, unknown, stored, lost, double, late } = found;
   const ignored = Object.entries(found.ignored).map(([kind, count]) => `${count} of ${kind}`);
