@@ -51,7 +51,7 @@ export type FrameWriterOptions = {
   /** Shared by all writers of the process. */
   slices: Slices;
   budgets: InflationBudgets;
-  /** Is told of the work on each item, unless the item was decoded beside the stream. */
+  /** Is told of the work on each item, unless the item was decoded in advance (heavy-frames.ts). */
   heavyProjects?: HeavyProjects;
   /** Is told how many bytes of decoded heavy entries begin or cease to wait for their batch. */
   heavyFrames?: HeavyFrames;
@@ -222,11 +222,11 @@ export class FrameWriter {
   }
 
   /**
-   * Sets the frame aside. Usually the frame becomes one dead letter with all its bytes. Each entry
-   * becomes a letter of its own, which the sink notes as done, in two cases: some entries are
-   * stored already, or an entry names parts, which are removed when the frame is acknowledged. The
-   * entries are read, but their payloads are not decoded. The caller lets no other consumer work
-   * meanwhile.
+   * Sets the frame aside. Usually the frame becomes one dead letter with all its bytes. In two
+   * cases each entry becomes a letter of its own, and the sink notes the entry as done: some
+   * entries are stored already, or an entry names parts, which are removed when the frame is
+   * acknowledged. The entries are read, but their payloads are not decoded. The caller makes sure
+   * that no other consumer works meanwhile.
    * @throws UnavailableError
    */
   async setAside(delivery: Delivery, reason: string, report: WriteReport): Promise<void> {
@@ -395,9 +395,9 @@ export class FrameWriter {
   }
 
   /**
-   * Returns the items of a frame that were decoded beside the stream; undefined when there are
-   * none. Their bytes no longer count as waiting: the batch gets their records, and writes records
-   * as they come.
+   * Returns the items of a frame that was decoded in advance; undefined for other frames. Their
+   * bytes no longer count as waiting: the batch gets their records, and writes records as they
+   * come.
    */
   #takeAhead(delivery: Delivery): DecodedAhead | undefined {
     const ahead = this.#ahead.get(delivery);
@@ -542,8 +542,8 @@ export class FrameWriter {
 }
 
 /**
- * The items of a heavy entry, decoded beside the stream before their batch began. Items that can be
- * stored are without their payloads. `bytes`: size of the records.
+ * The items of a heavy entry, decoded in advance, while later frames of its stream went on. Items
+ * that can be stored are without their payloads. `bytes`: size of the records.
  */
 type DecodedAhead = {
   found: Assembled & { ok: true };
@@ -559,7 +559,7 @@ type EnvelopeItems = {
   items: readonly WholeItem[];
   /**
    * Called between two items. Returns a promise when the event loop should have a turn: 300 items
-   * of 60 KiB, each decoded at once, may take two seconds.
+   * of 60 KiB, each decoded without a pause, may take two seconds.
    */
   pause: () => Promise<void> | undefined;
   /** Number of items so far that could not be stored. */

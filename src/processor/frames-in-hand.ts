@@ -84,8 +84,8 @@ export class FramesInHand {
 
   /**
    * Notes that the broker gives out no more frames until the sink has stored those that it holds.
-   * All processors together hold as many frames as the broker allows, and each of them may have too
-   * few for its sink to write them.
+   * The sinks of all processors together then hold as many unacknowledged frames as the broker
+   * allows, and each sink may wait in vain for more frames to fill a batch.
    */
   starve(): void {
     if (this.#held.size === 0) return;
@@ -145,8 +145,8 @@ export class FramesInHand {
   }
 
   /**
-   * Resolves when a first frame comes or a frame is put back, when a batch is full, when the frames
-   * are starved or complete, or after `ms`.
+   * Resolves when a first frame comes or a frame is put back, when the queued frames fill a batch,
+   * after {@link starve}, when no more frames will come, or after `ms`.
    */
   async untilChange(ms?: number): Promise<void> {
     if (this.#isComplete) return;
@@ -187,8 +187,8 @@ export class FramesInHand {
   }
 
   /**
-   * Marks frames as held: the sink has them in memory (see above). No code reads their bytes any
-   * more, and other frames overwrite these bytes.
+   * Marks frames as held: the sink has them in memory. No code reads their bytes any more, and
+   * other frames overwrite these bytes.
    */
   hold(deliveries: readonly Delivery[]): void {
     for (const delivery of deliveries) {

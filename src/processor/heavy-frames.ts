@@ -15,9 +15,9 @@ export type HeavyFramesOptions = {
 };
 
 /**
- * Decodes frames whose entry takes long to decode. They are decoded beside their stream, in slices
- * of the event loop, and join the stream when they are decoded. The frames behind them go on
- * meanwhile.
+ * Decodes frames whose entry takes long to decode. Such a frame is taken out of its stream and
+ * decoded in slices of the event loop, while later frames of the stream go on. When it is decoded,
+ * it goes back to the head of its stream's queue.
  *
  * Projects take turns, and each project has one frame at work at a time. So a project's frame waits
  * for one frame of each other project, not for all that they queued. To bound memory, at most

@@ -25,13 +25,15 @@ type Sent = { owes: number; storedAt: Map<string, number> };
  * of these projects. This is the processor's side of stream/work.ts.
  *
  * A project's debt, in ms, grows with its work and shrinks with the time that passes. Each
- * millisecond of work adds two milliseconds, so a project may need half of the processor's time.
- * The time is counted between the moments at which the broker stored the project's frames, so the
- * debt shows how fast the project sends, however late its frames are processed.
+ * millisecond of work adds two milliseconds of debt, so a project that needs less than half of the
+ * processor's time never owes much. The time is counted between the moments at which the broker
+ * stored the project's frames, so the debt shows how fast the project sends, however late its
+ * frames are processed.
  *
- * Streams are late by different times, and a redelivered frame is older than the frames before it.
- * So time is counted in each stream by itself. When a project sends in several streams, the time
- * that passes in one of them pays off only that stream's share of the debt.
+ * The streams of a project are late by different times. So time is counted in each stream by
+ * itself. A redelivered frame, which is older than the frames before it, pays off nothing. When a
+ * project sends in several streams, the time that passes in one of them pays off only that stream's
+ * share of the debt.
  */
 export class HeavyProjects {
   readonly #options: HeavyProjectsOptions;

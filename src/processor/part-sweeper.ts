@@ -69,7 +69,7 @@ const isPast = (framesUpTo: ReadonlyMap<string, number>, frames: ReadonlyMap<str
 
 /**
  * Returns the ends of a stream. An empty stream begins behind its last sequence. The server's own
- * number is not used for it: for a stream that never held anything, it is 0.
+ * first sequence is not used for an empty stream: it is 0 if the stream never held anything.
  */
 const endsOf = ({ messages, first_seq, last_seq }: StreamState): StreamEnds => ({
   first: messages === 0 ? last_seq + 1 : first_seq,

@@ -44,8 +44,8 @@ import { TracedFrameWriter } from './traced-writer.ts';
 
 const ADMIN_PORT = 8082;
 /**
- * Lowest bound for the bytes that one stream has in hand: room for a pull of 1 MiB while 1 MiB is
- * in hand.
+ * The bytes that one stream may have in hand, with however many streams: room for a pull of 1 MiB
+ * while 1 MiB is in hand.
  */
 const PREFETCH_BYTES_MIN = 2 * 1024 * 1024;
 
@@ -183,8 +183,8 @@ class Processor implements RunningProcessor {
   #startRetention(link: NatsLink, sink: Sink): void {
     const { retentionDays: days } = this.#config;
     if (days === undefined) return;
-    // The earlier of two clocks is used, which removes less: a machine may start with its clock far
-    // ahead.
+    // The earlier of this machine's and the broker's time is used, which removes less: a machine
+    // may start with its clock far ahead.
     const now = async (): Promise<number> => Math.min(this.#clock.now(), await brokerNow(link));
     const retention = new Retention({ sink, days, now, log: this.#log });
     retention.start();

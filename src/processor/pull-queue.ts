@@ -90,8 +90,8 @@ type PullState =
  * time is up and the status was lost. When a pull that waits is unfilled, the consumer is looked
  * for. If it exists, this class becomes *idle* and then *open* again; if not, it is *missing* until
  * the consumer exists. A pull that waits in vain may mean two more things, which the consumer's
- * info shows: messages are gone (stream/backlog.ts), or sinks hold as many frames as the broker
- * gives out.
+ * info shows: messages are gone (stream/backlog.ts), or sinks hold as many unacknowledged frames as
+ * the broker allows.
  */
 export class PullQueue {
   readonly frames: FramesInHand;
@@ -220,7 +220,10 @@ export class PullQueue {
     void this.#gone.lookUnderLoad();
   }
 
-  /** Ends a pull whose time was up. `pending`: as in its state. */
+  /**
+   * Ends a pull whose time was up. `pending`: frames that the stream had left at the last delivery;
+   * undefined if the pull brought none.
+   */
   #endUnfilledPull({ pending }: { pending: number | undefined }): void {
     if (this.#form === 'waits') return void this.#check({ isUnfilled: true });
     if (pending === undefined && this.#gathered === 0) this.#form = 'waits';

@@ -23,8 +23,9 @@ const ITEMS = Buffer.from('"items"');
 const PIECES_MAX = 1_000;
 
 /**
- * A larger container is neither split nor filled in. The search for its elements makes no pauses:
- * it keeps the event loop for some 20 ms in 5 MiB. No SDK sends so much.
+ * A larger container is not split, and {@link filledContainer} adds nothing to it. The search for
+ * its elements makes no pauses: it keeps the event loop for some 20 ms in 5 MiB. No SDK sends so
+ * much.
  */
 const SEARCHED_BYTES_MAX = 5 * 1024 * 1024;
 

@@ -143,8 +143,9 @@ export interface SinkBatch {
   /**
    * Called before commit(), when all records of all entries have been added. Gives all rows to the
    * store.
-   * @returns rows that the store refuses. Each becomes a dead letter before the commit, because no
-   * entry may come again after it. A sink without prepare() ends the process at such a row.
+   * @returns rows that the store refuses. Each becomes a dead letter before the commit, because
+   * after the commit the row's frame does not come again. A sink without prepare() ends the process
+   * at such a row.
    * @throws UnavailableError
    */
   prepare?(): Promise<readonly RefusedRow[]>;

@@ -1,7 +1,7 @@
 /**
- * The tally: the number of accepted envelopes by project and month, counted exactly once beside the
- * sink. `sluice usage reconcile` compares it with Redis's counters, and so does the processor after
- * Redis has lost counts.
+ * The tally: the sink's count of accepted envelopes by project and month, in which each envelope
+ * counts once. `sluice usage reconcile` compares the tally with Redis's counters, and so does the
+ * processor after Redis has lost counts.
  */
 import { TALLY_MONTHS_MAX } from '../limits.ts';
 import type { CountedUsage } from './sink.ts';

@@ -66,7 +66,10 @@ for (const [char, sign] of [
   SIGNS[char.charCodeAt(0)] = sign;
 
 const OBJECT = 1;
-/** Bit of a context: the members of the object are `{"value":…,"type":…}`, as in spans and logs. */
+/**
+ * Bit of the context of an open bracket: the members of the object are attributes
+ * `{"value":…,"type":…}`, as in spans and logs.
+ */
 const ATTRIBUTES = 2;
 /** Bit of a context: the object is the attribute that contains the user's address. */
 const ADDRESS_ATTRIBUTE = 4;

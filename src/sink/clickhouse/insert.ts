@@ -63,12 +63,13 @@ export async function insertRows(server: Server, insert: Insert): Promise<Refuse
  * Stores the rows that violate no constraint, in one insert. This takes a few statements, however
  * many rows violate one.
  *
- * The rows that the table then lacks are the others. But a replica that lags behind lacks more, and
- * such a row must not become a dead letter. So the store has to confirm that each of these rows
- * breaks a rule.
+ * The rows that the table lacks afterwards are those that violate one. But a replica that lags
+ * behind lacks more, and a row that only the replica lacks must not become a dead letter. So the
+ * store has to confirm that each of these rows breaks a rule.
  * @param refusal why the store refuses some of the rows
- * @returns the other rows; undefined, and some rows may be stored, if the store does not say which
- * rule they violate, cannot apply this rule to rows that are not in the table, or does not confirm
+ * @returns the rows that violate a constraint. Undefined if the store does not say which rule they
+ * violate, cannot apply this rule to rows that are not in the table, or does not confirm; some rows
+ * may be stored then
  * @throws UnavailableError
  */
 async function violatingRows(

@@ -27,8 +27,8 @@ const KINDS = {
   duration: 'Nullable(Float64)',
 } as const;
 /**
- * Columns for the values that the reader finds in payloads, and `unread`, which is true when the
- * reader could not read all of them.
+ * Columns for the values that the reader (sink/columns.ts) finds in payloads, and `unread`, which
+ * is true when the reader could not read all of these values.
  */
 const typed = (table: TypedTable): Column[] => [
   ...COLUMNS[table].map(({ name, kind }): Column => [name, KINDS[kind]]),

@@ -6,7 +6,7 @@
  * large resource and many small logs, could become a gigabyte of rows. Three bounds prevent that:
  *
  *     SHARED_…            bytes of resources and scopes that all records repeat. If a request has
- *                         more, each of its containers has these attributes once
+ *                         more, these attributes are once in each container, not in each record
  *     ROWS_BYTES_MAX      bytes of all rows of a request. The records after them are a dead letter
  *     RECORD_BYTES_MAX    bytes of a record, a resource or a scope, which is decoded without a
  *                         pause. The records of a larger one are a dead letter
@@ -97,8 +97,9 @@ const encodingOf = (type: OtlpType, header: Uint8Array): Encoding =>
   otlpFormOf(bufferOf(header).toString()) === 'json' ? json(type) : PROTOBUF;
 
 /**
- * Yields the items that an OTLP item becomes, and undefined where the work may pause. The last
- * items may have records that cannot be stored, as a request of their own.
+ * Yields the items that an OTLP item becomes, and undefined where the work may pause. If some
+ * records cannot be stored, the last item is an OTLP request with these records alone, and has a
+ * `fault`.
  */
 export function* expanded(item: WholeItem): Generator<Expanded | undefined, void, void> {
   const type = item.type as OtlpType;
@@ -184,8 +185,8 @@ class Request {
   }
 
   /**
-   * Adds a record. Returns an item that is complete without this record, or why the record cannot
-   * be stored.
+   * Adds a record. Returns the error if the record cannot be stored; else the container that the
+   * record no longer fits into, if there is one, which is now complete.
    */
   #add(rows: Rows, { resource, scope, range: [start, end] }: FoundRecord): WholeItem | OtlpError | undefined {
     try {
@@ -350,8 +351,8 @@ class ContainerRows implements Rows {
   #outer: ReadOuter | undefined;
   #shared = '';
   /**
-   * Attributes of `#of` that fill columns. Each element has them, although its container has them,
-   * too.
+   * The attributes in `#of`, the resource and scope of the last record, that fill columns. Each
+   * element has these attributes, although its container has them, too.
    */
   #from: readonly SharedAttributes[] = [];
   #of: ReadOuter | undefined;
