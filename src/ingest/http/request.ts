@@ -88,8 +88,8 @@ export class IngestRequest extends EndpointRequest {
   /** The filter to name in the answer when filters have removed all items. */
   #filteredBy: InboundFilter | undefined;
   /**
-   * Limited categories whose windows the early token is booked in; undefined: the request has no
-   * early token.
+   * Set when the request took its token early, before its body went to disk: the limited categories
+   * (as bits) in whose windows that token is booked.
    */
   #earlyCategories: number | undefined;
   /** Categories over their limits, whose items are dropped. */
@@ -199,7 +199,7 @@ export class IngestRequest extends EndpointRequest {
   }
 
   /**
-   * Takes the token of a body that needs the disk before anything is written, so that a flood of
+   * Takes the token for a body that needs the disk. Nothing has been written yet, so a flood of
    * uploads is not written only to be refused. When only categories refuse the items so far, later
    * items may still be stored. So the body is spooled, and {@link #admit} asks again. If the key
    * was revoked meanwhile, the token is taken from the project here, and {@link #admit} refuses the

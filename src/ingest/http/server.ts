@@ -219,8 +219,8 @@ export class Server {
   }
 
   /**
-   * Answers paths without a route. A path with doubled slashes is matched as if they were single:
-   * base URLs that end in a slash produce such paths, and so do proxies.
+   * Answers paths without a route. A path with doubled slashes is matched as if its slashes were
+   * single: base URLs that end in a slash produce such paths, and so do proxies.
    */
   #elsewhere(res: uWS.HttpResponse, req: uWS.HttpRequest): void {
     const path = req.getUrl();

@@ -5,8 +5,9 @@
  * that finds no token there, or wants a position, needs Redis. When a batch is sent, all requests
  * that wait for the same scope (a project, or a key or categories of it that have limits) share one
  * call of admit.lua. A scope has at most one call under way. Requests that come meanwhile join the
- * next call, so calls grow with the load. A refusal is kept in memory until the window can admit
- * again, 300 ms at least, so a flood over the limit costs some three calls a second.
+ * next call, so under load a call serves more requests. A refusal is kept in memory until the
+ * window can admit again, 300 ms at least, so a flood over the limit costs some three calls a
+ * second.
  *
  * *The month*: Redis has its count. A month without a count is MISSING: either the month is new, or
  * Redis came back empty. Then the checkpoint is read once, while requests of the scope wait. A
@@ -24,13 +25,14 @@
  * envelope with an event and a replay comes. Its scope is "project 7 with replays", which has two
  * windows. A token is booked in both windows or in none, and serves no other scope. When the window
  * of replays is full, nothing is booked: the request drops the replay and asks again for project 7
- * alone, and its 200 carries `12:replay:project`. An envelope that holds only a replay gets 429,
- * and has used no token of the project. A large body takes its token early, for the categories of
- * the items that have come by then. When later items belong to further categories, the request asks
- * for tokens of these categories' windows alone.
+ * alone, and its 200 carries the header `X-Sentry-Rate-Limits: 12:replay:project`. An envelope that
+ * holds only a replay gets 429, and has used no token of the project. A large body takes its token
+ * early, for the categories of the items that have come by then. When later items belong to further
+ * categories, the request asks for tokens of these categories' windows alone.
  *
- * A timer sends back tokens whose lease ended unused, so that a worker that falls silent keeps
- * nothing from the others. The timer also forgets scopes that were idle for longer than a window.
+ * A timer sends back tokens whose lease ended unused, so that a worker that gets no more requests
+ * keeps no tokens from the others. The timer also forgets scopes that were idle for longer than a
+ * window.
  */
 import type { Clock } from '../../lib/clock.ts';
 import type { Log } from '../../lib/log.ts';

@@ -11,7 +11,7 @@ export type AdmitCall = {
    * position, `c` a position only.
    */
   wishes: string;
-  /** Tokens a minute; undefined: no limit applies, and there is no ask. */
+  /** Tokens a minute; undefined: no limit applies, and `ask` is undefined, too. */
   limit?: number | undefined;
   ask?: Ask | undefined;
   /** Limits of the scope's further windows; set only together with `ask`. */
@@ -27,8 +27,8 @@ export type AdmitCall = {
 };
 
 /**
- * Returns KEYS of admit.lua. Without an ask the script touches no window, and one window's name is
- * enough.
+ * Returns KEYS of admit.lua. A call without `ask` takes no tokens: the script touches no window, so
+ * the name of one is enough.
  */
 export function admitKeys(
   projectId: string,

@@ -50,7 +50,7 @@
 --          window is contended
 -- ARGV[6]  how long need is leased, ms, integer >= 1, at most 750
 -- ARGV[7]  gen of window 1 that the caller saw last; '' = none
--- ARGV[8]  seq of window 1 that the caller saw with it; '' = none
+-- ARGV[8]  seq of window 1 that the caller saw together with that gen; '' = none
 -- ARGV[9]  when window 1, as the caller saw it, would be empty, Unix ms; '' = none
 -- ARGV[10] quota, integer >= 0; -1 = no quota, or overage is enabled: all requests are counted
 -- ARGV[11] month that the start value belongs to, YYYY-MM; '' = no start value
@@ -68,11 +68,11 @@
 --            at (ms), gen, seq, lost (0 or 1), scarce (0 or 1), refusing window }
 --            granted: how many requests got a token, the first of those that need one
 --            admits at: when the next token can be had, if the caller needed a token and found or
---              left a window full; else 0. When several windows are full, the one with the lowest
---              number decides, so that a window that is full for long hides no other
+--              left a window full; else 0. When several windows are full, it is about the one with
+--              the lowest number, not about the one that stays full for longest
 --            lost: 1 = window 1 forgot bookings that the caller knows of. The script reports this
---              once in two minutes, to one caller: others may know of such bookings for a minute
---              and a lease more
+--              once in two minutes, to one caller, because other callers know of the same bookings
+--              until a minute and a lease later
 --            scarce: 1 = the caller shall refuse for a while once its reserve is used up
 --            refusing window: number of the window that `admits at` and `scarce` are about. It
 --              refuses now, or once the reserve is used up. 0 = none

@@ -10,8 +10,8 @@
  *
  * *Cut*: the connection breaks, or the server is read-only ({@link isCut}). Requests wait up to 700
  * ms for a new connection. A request whose call was lost makes a new call; tokens and positions
- * that the lost call took are wasted. Late and cut together take at most a second on a single
- * server.
+ * that the lost call took are wasted. On a single server (not a cluster), a late reply and a cut
+ * together take at most a second.
  *
  * *Away*: Redis says that it does not do its work ({@link AWAY}), sends no reply within `replyMs`,
  * or cannot be connected to for that long. All requests that wait, and all that come before Redis
@@ -19,8 +19,8 @@
  * that need the keys concerned. A server that is out of memory or short of replicas answers PINGs,
  * so there one batch in 250 ms tries again. No call is sent again, because it may have run.
  *
- * *A bug*: a script fails for another reason ({@link isScriptFault}). Requests of this call are
- * answered as {@link WHILE_AWAY} says, the error is logged, and other projects go on.
+ * *A bug*: a script fails for another reason ({@link isScriptFault}). Requests of the failed call
+ * are answered as {@link WHILE_AWAY} says, the error is logged, and other projects go on.
  *
  * *Back*: the scripts decide again. NOSCRIPT says that the cache of scripts was flushed and nothing
  * has run, so the source is sent. A Redis that comes back empty, or lost its last writes in a
@@ -30,8 +30,9 @@
  */
 
 /**
- * Treatment of a request while Redis is away, by what the request needs of Redis. `admit` lets the
- * request through, without rate and usage headers, and logs it.
+ * Treatment of a request while Redis is away, by what the request needs of Redis. `refuse` answers
+ * 429. `fail` answers 500, or 503 where the broker is away, too. `admit` lets the request through,
+ * without rate and usage headers, and logs it.
  */
 type WhileAway = { rateToken: 'refuse' | 'admit'; quota: 'fail' | 'admit'; heartbeat: 'refuse' | 'admit' };
 
@@ -44,9 +45,9 @@ export type AwayPolicy = (typeof WHILE_AWAY)[keyof typeof WHILE_AWAY];
 
 /**
  * Codes of replies that mean that Redis is away: it is out of memory, a replica, a replica without
- * its master, reading its files, a cluster with a hole, busy with a script, unable to persist,
- * short of replicas, or does not let us in. Redis before 7 wraps the code of a command that a
- * script calls into an ERR, so a code counts anywhere in the message.
+ * its master, reading its files, a cluster that does not serve all keys, busy with a script, unable
+ * to persist, short of replicas, or does not let us in. Redis before 7 wraps the code of a command
+ * that a script calls into an ERR, so a code counts anywhere in the message.
  */
 const AWAY =
   /\b(OOM|READONLY|MASTERDOWN|LOADING|CLUSTERDOWN|BUSY|MISCONF|NOREPLICAS|NOAUTH|NOPERM|WRONGPASS)\b/;

@@ -23,8 +23,8 @@ if not now then
 end
 local pings = assert(tonumber(ARGV[2]), 'heartbeat: pings')
 
--- ---- Decide. A moment in the future means that the clock stepped back: this ping counts as
--- admitted now.
+-- ---- Decide. A moment in the future means that the clock stepped back: the ping of that moment
+-- counts as admitted now.
 local admitted, clockSteppedBack = {}, false
 for text in string.gmatch(redis.call('GET', KEYS[1]) or '', '%d+') do
   local at = tonumber(text)

@@ -33,6 +33,7 @@ type UsageChange = { projectId: string; month: string; count: number; seen: numb
 /**
  * Sets a month's count unless the count is no longer the one that the caller saw.
  * @returns whether the count was set, and the count that Redis has now (undefined: none)
+ * @throws when Redis does not answer
  */
 export async function setUsage(
   redis: LimitRedis,
@@ -107,8 +108,8 @@ const OWED_MAX = 50_000;
 
 /**
  * Takes back counts of a month, for requests that were counted but of which nothing can have been
- * queued. Each refund is one guarded decrement, sent once: now, or when Redis answers again. A
- * decrement whose reply is lost is not repeated, because it may have run.
+ * queued. Each refund is one decrement, which never goes below 0 and is sent once: now, or when
+ * Redis answers again. A decrement whose reply is lost is not repeated, because it may have run.
  */
 export class Refunds {
   readonly #options: { redis: LimitRedis; log: Log };

@@ -15,21 +15,22 @@
  *
  * *Cut*: when the connection breaks, calls wait for a new one, up to `replyMs` from the first cut.
  * Calls that were sent and not answered are lost, and their callers may make new calls. On a single
- * server, waiting for a connection and for a reply ends at the latest `replyMs` and CUT_MS_MORE
- * after the oldest unanswered call was sent. So a request that meets both a stall and a cut is
- * decided at most CUT_MS_MORE later than after a stall alone. A server that is read-only counts as
- * cut, too, because another server may be the primary by now. In a cluster each key has a cut of
- * its own, and the caller of a lost call is told some 25 ms later.
+ * server, waiting for a connection and for a reply ends at the latest `replyMs` + CUT_MS_MORE after
+ * the oldest unanswered call was sent. So a request that meets both a stall and a cut is decided at
+ * most CUT_MS_MORE later than after a stall alone. A server that is read-only counts as cut, too,
+ * because another server may be the primary by now. In a cluster each key has a cut of its own, and
+ * the caller of a lost call is told some 25 ms later.
  *
  * *Away*: the breaker opens when a call has no reply after `replyMs` (700 ms; 2 s for management
  * commands), when a connection is not made again in that time, or when an error says that Redis
  * cannot write (OOM, LOADING, CLUSTERDOWN, BUSY, MASTERDOWN and their like). Then all calls in
  * flight are called back as unanswered. The connection is dropped, because Redis would still run
  * the calls that are queued on it. Later calls are refused at once, and one PING per jittered 250
- * ms is sent until one is answered. The trade: a stall of up to 700 ms refuses no request but makes
- * requests wait; in a longer one requests are refused at once, and a struggling server sees one
- * PING per worker instead of a crowd. In a cluster one node's fault must not stop the others: each
- * call is sent alone, and after a fault only calls of the same key are refused, for some 250 ms.
+ * ms is sent until one is answered. So a stall of up to 700 ms refuses no request but makes
+ * requests wait. In a longer stall requests are refused at once, and a struggling server gets one
+ * PING at a time from each worker instead of all calls. In a cluster one node's fault must not stop
+ * the others: each call is sent alone, and after a fault only calls of the same key are refused,
+ * for some 250 ms.
  */
 import type { Clock } from '../../lib/clock.ts';
 import { remove } from '../../lib/in-flight.ts';

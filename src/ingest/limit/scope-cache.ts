@@ -1,6 +1,6 @@
 /**
  * One worker's state of the rate windows of one scope: leased tokens, the last refusal by any of
- * the windows, and the scope's first window, its own, as the last reply described it.
+ * the windows, and the scope's first window as the last reply described it.
  *
  * *Why*: with a token in hand an admission does no I/O, and a flood over the limit is refused from
  * memory. Such a flood costs one script call per 300 ms at most, whatever the clients do.
@@ -50,7 +50,8 @@ const LEASE_GUARD_MS = 1;
 const REFUSAL_CACHE_MS_MIN = 300;
 
 /**
- * The limit of a scope, and the revision of the registry's record from which this worker has it.
+ * The limit of a scope, and the revision of the registry's record from which this worker has the
+ * limit.
  */
 export type LimitRecord = { limit: number; revision: number };
 /** The first window as the last reply described it. The next call passes this on to the script. */
@@ -109,7 +110,7 @@ export type WindowReply = {
 };
 
 /**
- * Shared empty list, which is never filled. A list of its own for each call would live on in the
+ * Shared empty list, which is never filled. A list of its own for each call would live on in V8's
  * old space.
  */
 const NOTHING_SETTLED: Lease[] = [];

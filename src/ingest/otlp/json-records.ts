@@ -2,7 +2,7 @@ import type { ListNames } from '../../lib/otlp.ts';
 import { ByteQueue } from '../envelope/byte-queue.ts';
 import { type JsonReceiver, JsonWalk, type NoJson } from '../envelope/json-walk.ts';
 
-/** Depth of a record: each of the three lists is a member of an object in the list around it. */
+/** Depth of a record: it is in three nested lists, each of which is a member of an object. */
 const RECORD_DEPTH = 6;
 const OPEN_OBJECT = 0x7b;
 const OPEN_ARRAY = 0x5b;
@@ -21,7 +21,10 @@ const NAME_BYTES_MAX = 128;
  */
 export class JsonRecords implements JsonReceiver {
   records = 0;
-  /** Values that were not skimmed over, records included. */
+  /**
+   * Values that the walk has reported: the request, and all members and elements down to the
+   * records. What is inside a skimmed value does not count.
+   */
   parts = 0;
   readonly #names: ListNames;
   readonly #walk = new JsonWalk(this, { toldDepth: RECORD_DEPTH, checksUtf8: false });
@@ -53,7 +56,7 @@ export class JsonRecords implements JsonReceiver {
   }
 
   #verdict(noJson: NoJson | undefined): NoJson | 'no OTLP' | undefined {
-    return this.#isOtlp ? noJson : 'no OTLP'; // the first fault in the text, however it is cut
+    return this.#isOtlp ? noJson : 'no OTLP'; // the fault that comes first in the text, however the chunks cut it
   }
 
   /** A value at an even depth is the request or an element of a list; at an odd depth, a member. */

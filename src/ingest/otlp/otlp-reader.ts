@@ -22,7 +22,7 @@ export class OtlpReader implements ItemReader {
   readonly #receiver: ItemReceiver;
   readonly #walk: ProtobufWalk | JsonRecords;
   /**
-   * Hash over the project, the kind of the request and its body. The event id is made of it, so a
+   * Hash over the project, the type of the request and its body. The event id is made of it, so a
    * client's repetition has the same id.
    */
   readonly #hash: Hash;

@@ -10,9 +10,12 @@
  * two messages end and the value of a number of at most ten bytes.
  */
 
-/** Numbers of the fields that are followed: in the request, in a resource, in a scope. */
+/**
+ * Numbers of the fields that lead to the records: in the request, in a resource, in a scope. The
+ * walk follows only these.
+ */
 const FOLLOWED = [1, 2, 2] as const;
-/** Level of OTLP's scope, in which the followed field is the record. */
+/** Index in FOLLOWED of OTLP's scope, whose followed field is the record. */
 const SCOPE_LEVEL = 2;
 
 /** Wire types, the low three bits of a tag. */
