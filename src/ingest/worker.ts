@@ -176,7 +176,8 @@ class IngestWorker {
     setTimeout(() => void this.#listen(), UNREADY_MS_MAX).unref();
     void this.#budget.disk.removeLeftNames();
     await this.#redis.connect();
-    // Before the registry loads: with a million projects the collection would take seconds.
+    // This comes before the registry loads: with a million projects in memory the collection would
+    // take seconds.
     giveBackMemoryOfStart();
     const config = this.#config;
     const log = this.#log;

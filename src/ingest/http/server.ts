@@ -138,7 +138,8 @@ export class Server {
   /**
    * Stops accepting connections. The kernel resets connections that wait in the accept queue. So
    * the listener is closed right after a poll of the sockets, when the queue has just been emptied.
-   * Open connections are not closed here, because their clients would come back at once.
+   * Open connections are not closed here, because their clients would connect again at once,
+   * perhaps to another worker of this primary that is about to stop, too.
    */
   closeListener(): Promise<void> {
     return new Promise((resolve) => {

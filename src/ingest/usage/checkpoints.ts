@@ -54,8 +54,8 @@ type Figures = Map<ProjectState, number>;
 const ROUND_MS = CHECKPOINT_MS_MAX - 1_000;
 const TICK_MS = 250;
 /**
- * Number of groups that `close` writes at the same time. All workers of a deployment may close at
- * once.
+ * Number of groups that `close` writes at the same time. The number is small, because all workers
+ * of a deployment may close at once.
  */
 const CLOSING_WRITES = 8;
 
@@ -113,7 +113,7 @@ export class Checkpoints {
 
   /**
    * Returns the stored count, or this worker's unwritten count when it is larger; undefined when
-   * there is neither. Rejects as the store does.
+   * there is neither. Rejects when the store cannot be read.
    */
   async read(project: ProjectState, month: string): Promise<number | undefined> {
     const stored = await this.#options.store.read(project.id, month);

@@ -64,12 +64,12 @@ type LedgerOptions = { link: NatsLink; log: Log; clock?: Clock };
  * `sluice usage` shows them.
  *
  * The hot path only raises a counter of the project. Every LEDGER_FLUSH_MS the new counts are added
- * to one key per project and day, by compare-and-set: read the day, add, write, and begin again
- * when another worker was faster. One key per day, not one per worker and hour, keeps the bucket
- * small; it costs two requests to the broker per active project, worker and flush. A flush writes
- * at most LEDGER_WRITES_PER_FLUSH_MAX projects, those that have waited longest first. So ten
- * thousand active projects cost no more than a few hundred, and each has its turn every few
- * minutes.
+ * to one record per project and day, by compare-and-set: read the record, add, write, and begin
+ * again when another worker was faster. One record per day, not one per worker and hour, keeps the
+ * bucket small, but each flush of a worker makes two requests to the broker for each active
+ * project. A flush writes at most LEDGER_WRITES_PER_FLUSH_MAX projects, those that have waited
+ * longest first. So ten thousand active projects cost no more than a few hundred, and each has its
+ * turn every few minutes.
  *
  * These counts are statistics, not accounting. A worker that is killed loses what it has not
  * written (with ten thousand active projects up to 200 s). A write whose answer was lost may count
@@ -81,7 +81,9 @@ export class OutcomeLedger {
   readonly #options: Required<LedgerOptions>;
   /** Projects with counts that are not gathered yet. */
   #fresh: ProjectState[] = [];
-  /** Gathered counts that are not written yet, by ledger key, each with its project. */
+  /**
+   * Gathered counts that are not written yet, by the key of their record, each with its project.
+   */
   readonly #pending = new Map<string, PendingDay>();
   #flushing: Promise<void> | undefined;
   readonly #timer: NodeJS.Timeout;
@@ -150,8 +152,8 @@ export class OutcomeLedger {
   }
 
   async #write(projects: number): Promise<void> {
-    // A written key leaves the map, and its next counts put it at the end: the first keys have
-    // waited longest.
+    // A key leaves the map when its counts are written, and the next counts put it at the end. So
+    // the first keys have waited longest.
     const queue = [...this.#pending.keys()].slice(0, projects).values();
     // An error that is not a conflict means that the broker is away: the writers stop, and one log
     // line is enough. A conflict only means that others write the same record.
@@ -170,7 +172,7 @@ export class OutcomeLedger {
   }
 
   /**
-   * Adds a key's pending counts to its record.
+   * Adds pending counts to the record that has this key in the bucket.
    * @throws when the broker does not take the write; the key then comes last in the next flush
    */
   async #writeKey(key: string): Promise<void> {
