@@ -414,8 +414,8 @@ export const CONSUMER_ACK_PENDING_MAX = 10_000;
 
 // ---- Work of a project (stream/work.ts) ----
 /**
- * An entry with more estimated work than this is heavy: it is decoded beside its stream. An
- * unscrubbed envelope of 20 MiB has less.
+ * An entry with more estimated work than this is heavy: it is decoded in advance, while later
+ * frames of its stream go on. An unscrubbed envelope of 20 MiB has less.
  */
 export const HEAVY_ENTRY_MS = 250;
 /**

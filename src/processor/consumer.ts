@@ -52,13 +52,13 @@ const mayShare = ({ count }: Delivery): boolean => count < DELIVERIES_BEFORE_ALO
  * delivering them a second time.
  *
  * Poison: a frame that is delivered for the third time may have ended the process before. The
- * process handles such a frame alone. First it asks the sink for the frame: a process may have
- * stored the frame and died before the acknowledgement, and then the frame is only acknowledged.
+ * process handles such a frame alone. First it asks the sink whether the frame is stored: a process
+ * may have stored it and died before the acknowledgement. Then the frame is only acknowledged.
  * Otherwise the process counts each phase of its work on the frame in the broker, before the phase
- * begins (crash-counts.ts). A count that is still there at the next delivery shows that a process
- * ended while it handled this frame. When the count reaches three (FRAME_CRASHES_MAX), the frame is
- * set aside and its items are not decoded. Setting aside is counted in the same way: when the count
- * reaches six, the frame is set aside unread.
+ * begins (crash-counts.ts). The count is removed when the frame was handled, so a count that is
+ * found at the next delivery shows that a process ended while it handled this frame. When the count
+ * reaches three (FRAME_CRASHES_MAX), the frame is set aside and its items are not decoded. Setting
+ * aside is counted in the same way: when the count reaches six, the frame is set aside unread.
  */
 export class StreamConsumer {
   readonly #options: StreamConsumerOptions;
@@ -85,8 +85,8 @@ export class StreamConsumer {
    */
   readonly #beside = new Map<Delivery, Promise<void>>();
   /**
-   * Frames that were ever taken out of the stream to be decoded in advance. This is done only once
-   * for each frame.
+   * Frames that were ever taken out of the stream to be decoded in advance. A frame is taken out
+   * only once.
    */
   readonly #wereBeside = new WeakSet<Delivery>();
   /**

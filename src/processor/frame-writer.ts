@@ -104,10 +104,10 @@ const REFUSED_MS = 2;
 const SHARED_LETTER_ITEM_BYTES_MAX = 16 * 1024;
 
 /**
- * Writes frames into the sink, entry by entry. Each entry becomes records or dead letters, or the
- * sink knows it already. A frame is acknowledged when its last entry is durable, or when the frame
- * is set aside unread. Its parts are removed when the broker has confirmed the acknowledgement, so
- * no redelivery ever needs them.
+ * Writes frames into the sink, entry by entry. Each entry becomes records or dead letters, unless
+ * the sink knows the entry already. A frame is acknowledged when its last entry is durable, or when
+ * the frame is set aside unread. Its parts are removed when the broker has confirmed the
+ * acknowledgement, so no redelivery ever needs them.
  *
  * A batch may end in the middle of a frame, because the sink knows how many entries of a frame it
  * has. So a batch stays near SINK_BATCH_BYTES_MAX however far recordings inflate, and a frame makes

@@ -29,11 +29,11 @@ type Watermark = {
  * processor removes a frame's parts itself (frame-writer.ts). Parts are left over when their frame
  * was never published, or when their processor was killed at the wrong moment.
  *
- * A frame that names a part is stored at most five minutes after the part (only then does the
- * worker answer 200). Say the chunks stream ended at sequence A ten minutes ago. Then every frame
- * that could name a part up to A is now in its stream, at or before that stream's last sequence L.
- * Once the unprocessed frames of every frame stream begin beyond its L, the parts up to A can go.
- * This compares no two clocks and needs no index of parts.
+ * A worker answers 200 only if the frame was stored at most five minutes after the worker began to
+ * write the parts that it names. Say the chunks stream ended at sequence A ten minutes ago. Then
+ * every such frame that could name a part up to A is now in its stream, at or before the stream's
+ * last sequence L. Once the unprocessed frames of every frame stream begin beyond the stream's L,
+ * the parts up to A can go. This method compares no two clocks and needs no index of parts.
  */
 export class SweepPlan {
   /** Notes of where the streams ended, oldest first. */

@@ -214,7 +214,10 @@ export class PullQueue {
     this.#endPull();
   }
 
-  /** Ends a pull that left frames behind, or may have. */
+  /**
+   * Ends a pull after which more frames may wait, begins the next one, and looks for missing
+   * messages.
+   */
   #endFilledPull(): void {
     this.#endPull();
     void this.#gone.lookUnderLoad();

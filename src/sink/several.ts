@@ -27,7 +27,7 @@ type SinkState = 'ok' | 'failing';
 
 /**
  * One or several sinks as one sink. A frame is acknowledged when all sinks have it. While one sink
- * is away, the stream waits. Other sinks may have stored the records already. They recognise the
+ * is away, the stream waits. Other sinks, which may have stored the records already, recognise the
  * frames when these are tried again. So each sink keeps its own guarantee, and all sinks together
  * have the weakest of their guarantees.
  */

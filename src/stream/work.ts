@@ -43,7 +43,7 @@ import type { NatsLink } from './nats.ts';
 
 /**
  * Subject on which processors tell workers which project makes the processors late. It is a plain
- * subject without a stream: a lost message is followed by another.
+ * subject without a stream: if a message is lost and the project goes on, another message follows.
  */
 export const HEAVY_SUBJECT = 'sluice.heavy';
 
@@ -107,9 +107,9 @@ export const isHeavy = (entry: QueuedWork): boolean =>
   workWith(entry, isScrubbed(entry.privacy) ? RECORDING_SWELLS_MAX : RECORDING_SWELLS) > HEAVY_ENTRY_MS;
 
 /**
- * Estimates, at ingest, the work on an entry that its project owes, in ms. It is bounded: at most
- * HEAVY_OWES_MS for a heavy entry, for which other projects wait less than it takes, and
- * HEAVY_ENTRY_MS for any other.
+ * Estimates, at ingest, the work on an entry that its project owes, in ms. A heavy entry owes at
+ * most HEAVY_OWES_MS, because no other entry waits while it is decoded. Any other entry owes at
+ * most HEAVY_ENTRY_MS.
  */
 export const workOf = (entry: QueuedWork): number =>
   Math.min(isHeavy(entry) ? HEAVY_OWES_MS : HEAVY_ENTRY_MS, workWith(entry, RECORDING_SWELLS));

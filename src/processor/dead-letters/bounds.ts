@@ -2,12 +2,12 @@
  * Keeps the dead letters of each project within a share of their stream, and all dead letters below
  * the stream's bound, by removing the oldest.
  *
- * The size of a project's dead letters is read from the stream when its first dead letter comes. It
- * grows with each dead letter that this process files. But dead letters also disappear by age or a
- * purge, and other processors file some. So when the share seems full, the size is read again,
- * unless it was read within the last LOOK_MS and no letter has gone since. If the share is still
- * full, the oldest dead letters are removed until a tenth of the share is free. With several
- * processors, a project may fill one share for each of them.
+ * The processor reads the size of a project's dead letters from the stream when the project's first
+ * dead letter comes, remembers the size, and adds each dead letter that it files. But dead letters
+ * also disappear by age or a purge, and other processors file some. So when the project's share
+ * seems full, the size is read again, unless it was read within the last LOOK_MS and no letter has
+ * gone since. If the share is still full, the oldest dead letters are removed until a tenth of the
+ * share is free. With several processors, a project may fill one share for each of them.
  *
  * The broker, too, would remove the oldest message of a full stream (`discard: old`), but the
  * processor would not learn how many dead letters went.
@@ -39,8 +39,8 @@ const KEPT_SHARE = 0.9;
 const MESSAGE_OVERHEAD_BYTES = 1024;
 /**
  * The broker is asked for the stream's size again after this process has filed this part of the
- * stream's bound, or after LOOK_MS. The remembered size of a project's dead letters is trusted for
- * LOOK_MS, too.
+ * stream's bound, or after LOOK_MS. A remembered size that fills a project's share is read again
+ * under the same LOOK_MS.
  */
 const LOOK_SHARE = 0.01;
 const LOOK_MS = 10_000;
@@ -178,7 +178,7 @@ export class DeadLetterBounds {
         const wanted = surplus + bytesMax * LOOK_SHARE;
         const oldest = { bytes: wanted, messages: 0, letters: 0 };
         await this.#drop(await this.#read(`${DEAD_LETTERS_SUBJECT}.>`, oldest), oldest);
-        this.#projects.clear(); // whose letters were removed is unknown
+        this.#projects.clear(); // it is unknown whose letters were removed
       }
     }
     look.filed += bytes + MESSAGE_OVERHEAD_BYTES;

@@ -179,8 +179,8 @@ export class DeadLetters {
   }
 
   /**
-   * Notes that a letter was filed. The outage ends only if this letter had failed in it: when
-   * others are filed, the broker may still refuse the failed one.
+   * Notes that a letter was filed. The outage ends only if this letter had failed in the outage:
+   * the broker may take other letters and go on refusing the one that failed.
    */
   #onFiled(subject: string): void {
     this.failing = false;

@@ -106,8 +106,8 @@ export class LargeEntries {
       await this.#write(large);
     } catch (error) {
       if (error instanceof AssertionError) throw error;
-      // The source of an entry that is over is closed, so reading it fails. That error is not
-      // reported.
+      // Once an entry's result was given, its source is closed, so reading the source fails. That
+      // error is not reported.
       if (!large.isOver()) this.#options.onError(error);
       large.done('refused');
     } finally {

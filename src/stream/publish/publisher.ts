@@ -75,14 +75,14 @@ const streamOf = (entry: Entry): FrameStream => {
  * An entry goes to the stream of its first item and to the shard of its event id, so that a resend
  * meets its original. An entry that fits into a frame joins the next frame of its shard
  * (shard-queue.ts). A larger one first writes its payloads as parts (large-entries.ts). Frames
- * leave through one sender. Parts leave through another one where they have a connection of their
+ * leave through one sender. Parts leave through another sender if they have a connection of their
  * own. A sender repeats messages that were not acknowledged.
  *
- * Every wait is bounded. The number of entries is counted from publish to done. Their bytes are
- * counted, per shard and in all, from the moment at which the entry joins its queue. Beyond the
- * bounds, and while NATS is away, entries are refused at once. When the connection is lost, entries
- * wait for another one up to BROKER_AWAY_MS_MAX. Bytes of parts in flight are not counted;
- * LARGE_ENTRIES_ACTIVE_MAX × PARTS_IN_FLIGHT_MAX bounds them.
+ * Every wait is bounded. The number of entries is counted from publish to done. The bytes of
+ * entries are counted, per shard and in all, from the moment at which the entry joins its queue.
+ * Beyond the bounds, and while NATS is away, entries are refused at once. When the connection is
+ * lost, entries wait up to BROKER_AWAY_MS_MAX for another connection. Bytes of parts in flight are
+ * not counted; LARGE_ENTRIES_ACTIVE_MAX × PARTS_IN_FLIGHT_MAX bounds them.
  */
 export class Publisher {
   readonly stats: {

@@ -8,9 +8,9 @@
  * refused, or its deadline passes. The stream remembers ids for two minutes and drops repetitions,
  * and the deadline is a few seconds. So a repetition costs only its bytes.
  *
- * A late reply to the first attempt counts as much as a reply to the third. A message is certainly
- * not stored only when each of its attempts was answered with an error that says so. An attempt
- * without a reply may still be in some buffer, so the result stays `unknown` unless an
+ * A late reply to the first attempt counts as much as a reply to the third. The sender is certain
+ * that a message is not stored only when each attempt was answered with an error that says so. An
+ * attempt without a reply may still be in some buffer, so the result stays `unknown` unless an
  * acknowledgement comes. Each attempt has its own reply subject: when a cluster changes the leader,
  * the old and the new leader may both reply to the same attempt.
  *

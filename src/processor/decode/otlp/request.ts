@@ -409,8 +409,8 @@ class ContainerRows implements Rows {
 }
 
 /**
- * Gathers metrics in one item, which is the request as OTLP/JSON. Its header says so: a dead letter
- * of the item is read by its header when it is replayed.
+ * Gathers metrics in one item, which is the request as OTLP/JSON. The item's header says that it is
+ * JSON, because a replay of a dead letter reads the item by its header.
  */
 class MetricRows implements Rows {
   readonly #item: WholeItem;
