@@ -1,7 +1,7 @@
 /**
- * Bundles the two programs, with the packages that they use: a process reads few files then, and
- * needs half the time to start. `tsc` has compiled each module to dist before; dist/cli.js and
- * dist/ingest/worker.js are replaced, and dist/bundle has what they share or load later. The other
+ * Bundles the two programs with the packages that they use. So a process reads few files, and
+ * starts in half the time. Before this, `tsc` has compiled each module to dist. The bundles replace
+ * dist/cli.js and dist/ingest/worker.js; dist/bundle has what both share or load later. The other
  * modules in dist are for tests and benches, which run parts of the program.
  */
 import { chmodSync } from 'node:fs';
@@ -12,8 +12,8 @@ import { build } from 'rolldown';
 const DIST = fileURLToPath(new URL('../dist/', import.meta.url));
 
 /**
- * A module finds files by its own place, `import.meta.url`. Its code stands elsewhere now: it is told
- * where it was, seen from the file that has it.
+ * A module finds files beside itself by `import.meta.url`. In a bundle its code stands in another
+ * file. So this plugin replaces `import.meta.url` with the URL that the module had in dist.
  */
 const OWN_PLACE = {
   name: 'own place',
@@ -29,10 +29,10 @@ const OWN_PLACE = {
 await build({
   input: { cli: `${DIST}cli.js`, 'ingest/worker': `${DIST}ingest/worker.js` },
   platform: 'node',
-  // It finds its binary beside itself.
+  // uWebSockets.js loads a binary from its own folder, so it is not bundled.
   external: ['uWebSockets.js'],
   plugins: [OWN_PLACE],
-  // Bounds keep their names: a bench changes some of them.
+  // Constants stay variables in the output, because a bench changes some bounds there.
   optimization: { inlineConst: false },
   output: { dir: DIST, entryFileNames: '[name].js', chunkFileNames: 'bundle/[name].js' },
 });

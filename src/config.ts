@@ -40,7 +40,7 @@ export type Config = Readonly<{
   host: string;
   port: number;
   adminHost: string;
-  /** Host names of the admin port, beside adminHost. */
+  /** Further host names, besides adminHost, by which clients reach the admin port. */
   adminNames: readonly string[];
   /**
    * Port of the admin API as set. When it is undefined, ingest takes 8081 and the processor 8082.
@@ -81,7 +81,10 @@ export type Config = Readonly<{
   logLevel: LogLevel;
   /** Item types that are stored besides those that are always stored. */
   storeTypes: readonly ExtraType[];
-  /** Addresses and networks of trusted proxies. Undefined: clients' addresses are not filled in. */
+  /**
+   * Addresses and networks of trusted proxies. When undefined, clients' addresses are not written
+   * into payloads.
+   */
   trustedProxies: readonly string[] | undefined;
   /** Settings of tracing; undefined when tracing is off. */
   tracing: TracingSettings | undefined;

@@ -54,7 +54,10 @@ export const REPORTS_BYTES_MAX = 64 * KIB;
  * file.
  */
 export const INLINE_BYTES_MAX = 128 * KIB;
-/** A worker that holds more bytes than this uses INLINE_BYTES_MIN instead of INLINE_BYTES_MAX. */
+/**
+ * A worker that holds more bytes in memory than this (see HELD_BYTES_MAX) uses INLINE_BYTES_MIN
+ * instead of INLINE_BYTES_MAX.
+ */
 export const HELD_BYTES_TIGHT = 64 * MIB;
 export const INLINE_BYTES_MIN = 16 * KIB;
 /**
@@ -155,8 +158,8 @@ export const INFLATER_QUEUE_BYTES_MAX = 256 * KIB;
 export const INFLATER_QUEUE_BYTES_TIGHT = 64 * KIB;
 /**
  * Bytes that a worker's inflaters put out before the worker asks V8 to collect its young space.
- * Unasked, V8 of Node 24 marks the whole heap first, which takes far longer. With 16 MiB it still
- * did so in one of twelve cases (measured).
+ * Unasked, V8 of Node 24 marks the whole heap first, which takes far longer than this collection.
+ * With a bound of 16 MiB, V8 marked the whole heap in one of twelve cases all the same (measured).
  */
 export const OUTPUT_GARBAGE_BYTES_MAX = 8 * MIB;
 /** Largest window of a zstd frame (RFC 8878 section 3.1.1.1.2 asks decoders for at least this). */
@@ -284,7 +287,7 @@ export const RESERVE_SHARE_MAX = 0.005;
 export const CONTENDED_RESERVE_SHARE_MAX = 0.02;
 /**
  * How long a window counts as contended after it was last full or scarce. A window is scarce when a
- * worker wants a reserve of more than half of the window's room.
+ * worker wants a reserve of more than half of the window's free tokens.
  */
 export const CONTENDED_MS = 65_000;
 /**
@@ -323,13 +326,16 @@ export const REGISTRY_TIMEOUT_FACTOR_MAX = 8;
 /** Entries of a bucket that one turn of the loop handles, some 3 ms of CPU. */
 export const REGISTRY_SLICE_ENTRIES = 500;
 /**
- * How often a worker compares its copy of a bucket with the server's numbers. When they differ
- * twice in a row, the worker opens a new watch on the bucket.
+ * How often a worker compares its copy of a bucket with the numbers that the broker reports about
+ * the bucket. When they differ twice in a row, the worker opens a new watch on the bucket.
  */
 export const REGISTRY_CHECK_MS = 1_000;
 export const REGISTRY_RETRY_MS_MIN = 100;
 export const REGISTRY_RETRY_MS_MAX = 1_000;
-/** How often a worker adds its counts of outcomes to the ledger in JetStream. */
+/**
+ * How often a worker adds its counts of outcomes to the ledger: the records of outcomes in
+ * JetStream (projects/usage/outcome-day.ts).
+ */
 export const LEDGER_FLUSH_MS = 5_000;
 /** Most projects whose outcomes one flush adds to the ledger. */
 export const LEDGER_WRITES_PER_FLUSH_MAX = 250;
@@ -380,7 +386,8 @@ export const FRAME_BYTES_MAX = 512 * KIB;
 /** Bytes left free for NATS headers and MessagePack framing below half the broker's max_payload. */
 export const FRAME_OVERHEAD_BYTES = 4 * KIB;
 /**
- * Pause before a stream is asked again after a refusal that passes by itself, such as a new leader.
+ * Pause before a worker publishes to a stream again after a refusal that passes by itself, for
+ * example because the stream is electing a leader.
  */
 export const PUBLISH_PAUSE_MS = 250;
 /**
@@ -415,7 +422,7 @@ export const CONSUMER_ACK_PENDING_MAX = 10_000;
 // ---- Work of a project (stream/work.ts) ----
 /**
  * An entry with more estimated work than this is heavy: it is decoded in advance, while later
- * frames of its stream go on. An unscrubbed envelope of 20 MiB has less.
+ * frames of its stream go on. The estimate for an envelope of 20 MiB without scrubbing is lower.
  */
 export const HEAVY_ENTRY_MS = 250;
 /**
@@ -469,7 +476,11 @@ export const WORK_STREAM_MS = 10_000;
 export const WORK_NAMED_EVERY_MS = 250;
 /** How long workers refuse a project that a processor has named for its work. */
 export const WORK_REST_MS = 1_000;
-/** Time in which the price of a named project's work falls to half. */
+/**
+ * Time in which a project's price falls to half. The price is the debt that a millisecond of the
+ * project's work adds. Normally it is 1; each time that a processor names the project, the price
+ * may double, up to WORK_PRICE_MAX.
+ */
 export const WORK_PRICE_HALVED_MS = 30_000;
 export const WORK_PRICE_MAX = 64;
 /**
@@ -503,7 +514,7 @@ export const SCRUBBED_BYTES_MAX = 2 * RECORDING_BYTES_MAX;
 export const RECORDING_HEADER_BYTES_MAX = 4 * KIB;
 /**
  * How long the work on items may hold the processor's event loop at a time. Scrubbing one string of
- * 62 MiB holds it some 200 ms: strings of JavaScript are joined at once.
+ * 62 MiB holds the loop some 200 ms, because JavaScript joins the pieces of a string in one go.
  */
 export const SLICE_MS_MAX = 5;
 /** Items below this size are decoded without a pause. */
@@ -577,8 +588,8 @@ export const BROKER_REPLY_MS_MAX = 5_000;
  */
 export const ACK_WAIT_MS = 10_000;
 /**
- * Number of the delivery of a frame from which on the frame is handled in a batch of its own: it
- * may have ended the process before.
+ * From this delivery on, a frame is handled in a batch of its own, because it may have ended the
+ * process before.
  */
 export const DELIVERIES_BEFORE_ALONE = 3;
 /**
@@ -665,7 +676,8 @@ export const PROJECTS_SHOWN_MAX = 20;
 
 // ---- Processes ----
 /**
- * A worker that is silent for this long is killed. Otherwise it would still be given connections.
+ * A worker that is silent for this long is killed. Otherwise the kernel would go on to give it
+ * connections.
  */
 export const WORKER_SILENT_MS_MAX = 5_000;
 /**

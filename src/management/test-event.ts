@@ -21,7 +21,7 @@ import { OperationError, reasonOf } from './operation-error.ts';
 
 /** Longest wait for ingest's answer. */
 const ANSWERED_MS_MAX = 5_000;
-/** Pause between two looks whether the event has left its stream. */
+/** Pause between two checks whether the event has left its stream. */
 const LOOK_MS = 100;
 
 /**

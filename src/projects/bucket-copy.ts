@@ -72,7 +72,8 @@ export class BucketCopy {
 
   /**
    * Begins a snapshot. The old content stays until the snapshot ends.
-   * @param createdMs creation time of the bucket, which tells it from its successor
+   * @param createdMs creation time of the bucket, which differs when the bucket was deleted and
+   * made again
    */
   startSnapshot(createdMs: number): void {
     this.#createdMs = createdMs;

@@ -78,7 +78,7 @@ export class KeptList {
 
 /**
  * `by`: name of the person or program that makes the changes; by default this process's user.
- * `claimMs`: for tests.
+ * `claimMs`: replaces CLAIM_MS in tests.
  */
 type StoreOptions = { by?: string; claimMs?: number };
 

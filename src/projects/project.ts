@@ -29,7 +29,10 @@ const NUMERIC_ID = /^[1-9]\d{0,18}$/;
  */
 const CUID = /^[a-z][a-z0-9]{19,31}$/;
 
-/** A hyphen is allowed: SDKs for JavaScript warn of one in development, but send. */
+/**
+ * A key may have hyphens. SDKs for JavaScript warn about a hyphen in development, but send all the
+ * same.
+ */
 const KEY = /^[\w-]{1,64}$/;
 
 export const isKey = (text: string): boolean => KEY.test(text);

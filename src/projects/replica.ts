@@ -75,7 +75,7 @@ export class Replica {
     return this.#mirrors.every(({ found }) => found !== 'away');
   }
 
-  /** Whether a bucket was deleted. Its copy stays. */
+  /** Whether a bucket is missing. Its copy in this worker stays. */
   get bucketIsMissing(): boolean {
     return this.#mirrors.some(({ found }) => found === 'missing');
   }

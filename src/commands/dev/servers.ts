@@ -1,6 +1,6 @@
 /**
  * Starts real Redis and nats-server as child processes on free loopback ports, for `sluice dev` and
- * the tests. A child keeps its data in the given folder, and is ended by its own process id.
+ * the tests. A child keeps its data in the given folder.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { existsSync, mkdirSync, writeFileSync } from 'node:fs';

@@ -4,7 +4,8 @@ import { counter, gauge, type MetricsSnapshot } from './metrics.ts';
 
 /**
  * Interval at which Node measures the delay of the event loop. Each measurement wakes an idle
- * process. At 50 ms these wake-ups were the most of its cost at rest, a thousandth of a core.
+ * process. With an interval of 50 ms, these wake-ups took most of the CPU of an idle process, a
+ * thousandth of a core.
  */
 const LOOP_MS = 250;
 /**

@@ -75,7 +75,7 @@ export class Access {
   /**
    * Checks a request to the management API.
    * @returns the caller
-   * @throws ProblemError
+   * @throws ProblemError when access is refused
    */
   ofApi(req: IncomingMessage): Holder {
     if (this.#tokens.isSet) return this.#byToken(req);
@@ -83,9 +83,9 @@ export class Access {
   }
 
   /**
-   * Checks a request for the page's numbers, which needs no token while the port is bound to
-   * loopback.
-   * @throws ProblemError
+   * Checks a request for the page's numbers. It needs no token while the port is bound to loopback
+   * and the Host is a loopback name. A token that is sent is checked all the same.
+   * @throws ProblemError when access is refused
    */
   ofPage(req: IncomingMessage): void {
     const isNear = this.#isLocal && isLoopback(nameOf(req));
@@ -94,9 +94,9 @@ export class Access {
   }
 
   /**
-   * Checks a request for the page itself. The page has no numbers in it, and asks its reader for
-   * the token.
-   * @throws ProblemError
+   * Checks a request for the page itself. It needs no token, because the page contains no numbers
+   * and asks its reader for the token.
+   * @throws ProblemError when access is refused
    */
   ofShell(req: IncomingMessage): void {
     if (this.#tokens.isSet) this.#refuseForeignHost(req);

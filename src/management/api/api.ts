@@ -56,7 +56,7 @@ export const managementApi =
 
 export class ManagementApi {
   readonly #parts: ApiParts;
-  /** Answers of lines that are open. */
+  /** Answers of lines that are open (see STREAMS_MAX). */
   readonly #streams = new Set<Readable>();
 
   constructor(parts: ApiParts) {

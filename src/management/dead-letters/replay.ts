@@ -30,7 +30,7 @@ import { DEAD_LETTERS_STREAM, subjectAmong } from '../../stream/topology.ts';
 import { OperationError, reasonOf } from '../operation-error.ts';
 import type { DeadLetterBox, FiledDeadLetter } from './box.ts';
 
-/** Pause between two looks whether a frame has left its stream. */
+/** Pause between two checks whether a frame has left its stream. */
 const LOOK_MS = 100;
 
 /**

@@ -1,6 +1,6 @@
 /**
- * Answers to questions of doctor's checks that take more than a line of code. No question changes
- * anything that stays.
+ * Measurements for doctor's checks that take more than a line of code. None of them leaves a
+ * lasting change.
  */
 import { mkdtempSync, readFileSync, rmSync, statfsSync } from 'node:fs';
 import { join } from 'node:path';

@@ -23,7 +23,7 @@ function heartbeatTokens({ $, el, row, keyCell, moment, ask, pagedList, tell, bu
     }
   }
 
-  /** Makes the row of a token. The URL has the token in it, so it is shown at a click alone. */
+  /** Makes the row of a token. The URL contains the token, so it is shown only after a click. */
   function tokenRow({ token, url, createdAt }) {
     const name = `${token.slice(0, 6)}…`;
     const remove = button('Delete', () => {

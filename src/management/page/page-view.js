@@ -61,8 +61,8 @@
   };
 
   /**
-   * Returns how much a counter rose per second between two samples; 0 when it fell, because its
-   * process has started anew.
+   * Returns how much a counter rose per second between two samples; 0 when the counter fell, which
+   * happens when its process has started anew.
    */
   function rate(from, to, [name, match]) {
     const seconds = (to.at - from.at) / 1000;

@@ -18,7 +18,7 @@ function deadLetters({
   tell,
   isViewer,
 }) {
-  /** Entries of one answer. The counts are those of the letters that are read. */
+  /** Letters that one request reads. The counts on the page include only letters that were read. */
   const READ = 1000;
   /** Letters of a group that are replayed or purged at the same time. */
   const AT_ONCE = 8;
@@ -122,7 +122,10 @@ function deadLetters({
     isUnderWay = false;
   }
 
-  /** Makes the buttons of a group. The tag of each letter keeps one that was filed anew meanwhile. */
+  /**
+   * Makes the buttons of a group. Each request sends the letter's ETag, so that a letter that was
+   * filed anew meanwhile is left alone.
+   */
   function groupButtons(group) {
     const { projectId, reason } = group;
     const pathOf = ({ id }) => `/v1/dead-letters/${id}`;

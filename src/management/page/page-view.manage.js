@@ -61,7 +61,7 @@ function management({ $, el, svg, panel, usageCell, whole, bytes, groups, author
     return answer;
   }
 
-  /** Resolves when no request is under way, and what was read is drawn. */
+  /** Resolves when no request is under way and all answers are drawn. */
   async function settled() {
     while (underWay.size > 0) {
       await Promise.allSettled(underWay);

@@ -139,8 +139,8 @@ function projectDetails(parts) {
     );
 
   /**
-   * Reads an open project and draws it. Its forms stay while the record is the same, when the reader
-   * has begun to fill them in. A DSN that is shown and the outcome of a test stay, too.
+   * Reads an open project and draws it. While the record is the same, forms that the reader has
+   * begun to fill in stay. A DSN that is shown and the outcome of a test stay, too.
    */
   async function fill(shown) {
     const { id, cell, alert } = shown;

@@ -43,7 +43,7 @@ function refusalTail({ $, el, whole, bytes, row, send, tell, address }) {
     }
   }
 
-  /** Watches or not, as the address says. */
+  /** Starts or ends the watch, as the address says. */
   function follow() {
     const isWanted = address.get('refusals') === 'shown';
     if (isWanted === (watch !== undefined)) return;

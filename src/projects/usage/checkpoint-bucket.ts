@@ -19,16 +19,16 @@ const GROUPS = 128;
  * begins, all projects ask at once.
  */
 const READ_KEPT_MS = 500;
-/** Records that are read at the same time when all are. */
+/** Number of records that are read at the same time when the records of all projects are read. */
 const READ_AT_ONCE = 16;
-/** A read without an answer is repeated after this. */
+/** A read that gets no answer is repeated after this time. */
 const READ_AGAIN_MS = 250;
 
 /** Key of a group's checkpoints: `checkpoints.<YYYY-MM>.<group>`. */
 const checkpointKey = (month: string, group: number | '*'): string => `checkpoints.${month}.${group}`;
 /**
  * Key of a group's counts of deleted projects: `deleted.<YYYY-MM>.<group>`. Such a record has the
- * form of a record of checkpoints. The sink's tally still has these counts.
+ * form of a record of checkpoints. The sink's tally includes the counts of these projects.
  */
 const deletedKey = (month: string, group: number): string => `deleted.${month}.${group}`;
 
