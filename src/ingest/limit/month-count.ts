@@ -79,7 +79,8 @@ const MONTH = /^\d{4}-\d{2}$/;
 
 /**
  * Reads a list of field names and values in turn. Only fields that are named by a month are counts
- * of the project. The other fields hold counts from other cells, and are left out.
+ * of the project. The other fields hold counts from other cells (installations of sluice to or from
+ * which the project moves), and are left out.
  */
 function monthsOf(pairs: readonly unknown[]): Map<string, number> {
   const months = new Map<string, number>();

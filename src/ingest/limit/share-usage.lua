@@ -1,5 +1,6 @@
--- Adds the counts of another cell to the months of one project. The project moves to that cell or
--- came from it, and both cells count its requests meanwhile.
+-- Adds the counts of another cell to the months of one project. A cell is a whole installation of
+-- sluice. The project moves to that cell or came from it, and both cells count its requests
+-- meanwhile.
 --
 -- KEYS[1]  sluice:quota:{projectId}, see admit.lua. A field <YYYY-MM>:<cell> says how much of the
 --          month's count came from that cell

@@ -120,7 +120,10 @@ function parse(text = '{}'): HoursOfUse {
 export const readUse = async (link: NatsLink, projectId: string): Promise<HoursOfUse> =>
   parse(await readRecord(link, useKey(projectId)));
 
-/** Merges the hours of another cell into the record. Each key keeps the later of its two hours. */
+/**
+ * Merges the hours of another cell (another installation of sluice, from which the project moves)
+ * into the record. Each key keeps the later of its two hours.
+ */
 export const mergeUse = (link: NatsLink, project: Project, other: HoursOfUse): Promise<void> =>
   changeRecord(link, useKey(project.id), (text) => {
     const hours = parse(text);
