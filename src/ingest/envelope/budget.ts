@@ -239,7 +239,7 @@ export class Holding {
   }
 
   /**
-   * Counts the upload as a large one, once.
+   * Counts the upload among the large ones (those that are spooled or paced), once.
    * @returns false when the worker has too many large uploads, or the project more than its share
    */
   takePlace(): boolean {

@@ -2,9 +2,9 @@
  * Byte queue: joins bytes that arrive in pieces but are needed as one, such as a header line that a
  * chunk border cuts or a payload in several chunks.
  *
- * The queue is one buffer that doubles, not a list of pieces. A client that sends single bytes
- * would make each piece an object of a hundred bytes, whereas the bounds of limits.ts count bytes.
- * Only bodies that come in pieces pay for this: each of their bytes is copied about twice.
+ * The queue is one buffer that doubles, not a list of pieces. In a list, each single byte that a
+ * client sends would be an object of a hundred bytes, whereas the bounds of limits.ts count bytes.
+ * The bytes of a body that comes in pieces are copied about twice each.
  */
 import { assert } from '../../lib/assert.ts';
 

@@ -1,7 +1,8 @@
 /**
- * Gathers the parser's items into a HeldEnvelope. Up to the inline bound payloads stay in memory: a
- * payload is a view of its chunk, or a joined copy when it came in several chunks. Beyond the bound
- * all payloads move to a spool, and later payloads go straight there.
+ * Gathers the parser's items into a HeldEnvelope. Up to `inlineBytesMax` bytes (budget.ts),
+ * payloads stay in memory: a payload is a view of its chunk, or a joined copy when it came in
+ * several chunks. Beyond this bound all payloads move to a spool (a temporary file), and later
+ * payloads go straight there.
  *
  * A view keeps its whole chunk alive. So a chunk is charged to the worker's memory in full, once,
  * when the first view of it is kept; a small piece of a large chunk is copied instead. Thus the
@@ -63,8 +64,8 @@ const mintEventId = (): string => randomUUID().replaceAll('-', '');
 
 const NOTHING = Buffer.alloc(0);
 /**
- * Number of items of an envelope that are not charged ITEM_RECORD_BYTES: only their bytes are
- * charged to the worker's memory.
+ * For so many items of an envelope, only their own bytes are charged to the worker's memory,
+ * without ITEM_RECORD_BYTES.
  */
 const ITEMS_FREE = 10;
 /**
@@ -86,8 +87,8 @@ export class Collector implements ItemReceiver {
   #skipped: Map<SkippedType, number> | undefined;
   #bytes = 0;
   /**
-   * Bytes of header lines and of the records of items. They stay in memory when payloads move to a
-   * spool.
+   * Bytes of header lines, and ITEM_RECORD_BYTES for each item beyond ITEMS_FREE. They stay in
+   * memory when payloads move to a spool.
    */
   #headerBytes = 0;
   /** Bytes that this collector has charged to the holding, without those of its spool. */

@@ -10,7 +10,7 @@ import { type Malformed, readEventId } from './header.ts';
 import { type JsonReceiver, JsonWalk, type NoJson } from './json-walk.ts';
 import type { ItemReader, ItemReceiver, NewItemReader } from './parser.ts';
 
-/** A kind of body. */
+/** What differs between the kinds of JSON bodies. */
 type Kind = {
   readonly type: ItemType;
   /** The header of each item. */
@@ -61,7 +61,7 @@ class JsonReader implements ItemReader, JsonReceiver {
   #payloadFrom: number | undefined;
   /** Where a name or value that is to be read begins in the chunk; undefined outside of those. */
   #textFrom: number | undefined;
-  /** The bytes of that name or value that came in earlier chunks. */
+  /** The bytes of the name or value (`#textFrom`) that came in earlier chunks. */
   readonly #text = new ByteQueue(READ_BYTES_MAX);
   /** Whether the name before the next value is that of the id. */
   #isId = false;

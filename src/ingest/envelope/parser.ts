@@ -115,7 +115,7 @@ export class Parser implements ItemReader {
   #stored = false;
   #remaining = 0;
 
-  /** @param receiver as in {@link NewItemReader}, like the other parameters */
+  /** @param receiver see {@link NewItemReader}, also for the other parameters */
   constructor(
     receiver: ItemReceiver,
     storedTypes: ReadonlySet<string>,

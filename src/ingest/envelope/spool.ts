@@ -32,7 +32,10 @@ export type SpoolOptions = {
 type Block = { bytes: Buffer; length: number };
 type State = 'open' | 'failed' | 'closed';
 
-/** A run of bytes in the file that is read. Bytes between two stretches are skipped. */
+/**
+ * A run of bytes of the file that {@link Spool.only} reads. It skips the bytes between two
+ * stretches.
+ */
 type Stretch = { start: number; length: number };
 
 /**

@@ -328,7 +328,7 @@ export class Upload {
       this.#finish();
     } else if (inflated.reason === 'stream') {
       distrust.bodies = DISTRUSTED_BODIES;
-      // A body that claims at most SYNC_INFLATED_BYTES_MAX has inflated to more than its claim.
+      // A claim of at most SYNC_INFLATED_BYTES_MAX is false here: more bytes came out than it said.
       const isFalse = claimed !== undefined && claimed <= SYNC_INFLATED_BYTES_MAX;
       this.#inflateInTurn(encoding, expectedBytes(body, isFalse ? undefined : claimed));
     } else {
@@ -444,8 +444,8 @@ export class Upload {
   }
 
   /**
-   * Notes that one part wants the socket to be paused or no longer does, and tells the owner when
-   * the socket has to change.
+   * Notes whether one part (spool, inflater or pacer) wants the socket to be paused, and tells the
+   * owner when the socket has to change.
    */
   #setPaused(by: keyof typeof PAUSED_BY, paused: boolean): void {
     if (this.#state !== 'arriving') return;

@@ -58,7 +58,7 @@ const SOURCE_SCHEME = anyOf(SOURCE_SCHEMES, '^');
 const SOURCE = anyOf(SOURCES);
 const NO_SOURCE: ReadonlySet<string> = new Set(['', '<anonymous>', '[native code]']);
 
-/** Returns the longest part of a text that has no slash. */
+/** Returns the longest of the parts into which slashes divide a text. */
 const longestPart = (text: string): string =>
   text.split('/').reduce((longest, part) => (part.length > longest.length ? part : longest));
 

@@ -16,9 +16,10 @@ function isLoopback(address: string): boolean {
 }
 
 /**
- * A local host as clients write it, right after `//` or user info. URL parsing also turns
- * `//2130706433`, `//0x7f.1` or `//%6cocalhost` into local hosts. The filter ignores these forms,
- * because no needle could find them, and no browser reports a page in such a form.
+ * A local host as clients write it: `localhost` anywhere, an address right after `//` or user info.
+ * URL parsing also turns `//2130706433`, `//0x7f.1` or `//%6cocalhost` into local hosts. The filter
+ * ignores these forms, because no needle could find them, and no browser reports a page in such a
+ * form.
  */
 const WRITTEN_LOCAL = /localhost|(?:\/\/|@)(?:127\.|0\.0\.0\.0|\[[0:]+1\]|\[[0:]+ffff:(?:127\.|7f))/i;
 

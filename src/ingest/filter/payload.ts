@@ -40,7 +40,7 @@ export type Filter = {
   readonly itemTypes?: readonly JudgedType[];
   /**
    * Lower-case ASCII texts. JSON may escape `/` as `\/`, so a text with a `/` comes in both forms.
-   * Every payload that the filter removes, by itself or for its agent, holds at least one of these
+   * Every payload for which the filter removes an item or an envelope holds at least one of these
    * texts in its JSON as sent, in any case. So a payload without any of them is not parsed. A `"`
    * in a needle means the start or end of a JSON string.
    */

@@ -165,7 +165,7 @@ export class Exchange {
     socket.onAborted(() => this.#lost('aborted'));
     socket.onData((chunk, isLast) => this.#receive(chunk, isLast));
     // When a head came in several segments, uWebSockets.js does not report the end of an empty
-    // body.
+    // body, so it is reported here.
     if (head.isEmpty)
       setImmediate(() => {
         if (!this.#bodyComplete) this.#receive(NOTHING, true);
@@ -277,7 +277,7 @@ export class Exchange {
     if (reader && this.#pieces > this.#piecesMax) reader.inTinyPieces();
     else if (reader) {
       if (chunk.byteLength > 0) reader.feed(new Uint8Array(chunk), isLast && this.#pieces === 1);
-      // `feed` may have led to an answer, which was sent or waits for the rest
+      // `feed` may have led to an answer; then there is no reader to be told of the end
       if (isLast && this.#reader === reader) this.#exchanges.endAfterPoll(this);
     }
     this.#drained();
@@ -329,7 +329,8 @@ export class Exchange {
     this.#exchanges.leave(this);
     const socket = this.#socket;
     let { headers } = answer;
-    // uWebSockets.js announces a close to the client only when the caller asks for the close.
+    // uWebSockets.js announces a close to the client only when the caller asks for the close. A
+    // close by the library's own decision is announced here.
     const byLibrary = this.#closeMode === 'by the library';
     if (byLibrary) headers += CLOSE_LINE;
     if (this.requestId !== '') headers += requestIdLine(this.requestId);

@@ -110,7 +110,10 @@ export const REFUSALS = {
   ]),
   /** Outcome `invalid`: the endpoint does not take the body's content type. */
   unsupported: refusal('415 Unsupported Media Type', 'Unsupported media type'),
-  /** Outcome `invalid`: the header Expect is not written as the HTTP library knows it. */
+  /**
+   * Outcome `invalid`: the header Expect has another value than `100-continue`, the only one that
+   * uWebSockets.js knows.
+   */
   odd_expectation: refusal('417 Expectation Failed', 'Expectation failed'),
 } as const;
 export type Refusal = keyof typeof REFUSALS;
