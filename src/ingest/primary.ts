@@ -95,9 +95,9 @@ type RunningIngest = {
  * connections to every worker that listens. A minute after the start one ready worker is enough.
  * Once the primary has become ready, it is ready while at least one worker is.
  *
- * The checks of Redis and NATS are those of the worst worker. The check of the registry is that of
- * the worst worker only until the primary has become ready; then one worker with a loaded registry
- * is enough.
+ * The checks of Redis and NATS are those of the worst worker. The registry is `missing` if a worker
+ * says so. Otherwise it is `ok` when all workers have loaded it, or, once the primary has become
+ * ready, when one worker has.
  */
 function combine({ readiness, wasComplete }: WorkerPool, stopping: boolean): Readiness {
   const spoken = readiness.filter((one) => one !== undefined);

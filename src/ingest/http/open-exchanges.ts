@@ -55,7 +55,10 @@ export class OpenExchanges {
     return this.#clock.monotonic();
   }
 
-  /** Whether the next answer must close its connection: one of ANSWERS_PER_CLOSE must. */
+  /**
+   * Counts an answer that is about to be sent, and returns whether it must close its connection:
+   * one of ANSWERS_PER_CLOSE must.
+   */
   nextAnswerCloses(): boolean {
     if (++this.#answers >= ANSWERS_PER_CLOSE) this.#answers = 0;
     return this.#answers === 0;

@@ -60,7 +60,8 @@ const REFUSALS_PER_SEC = 200;
 export class RequestRecord {
   readonly #parts: RecordParts;
   /**
-   * Refusals shown since `since` (monotonic ms), and refusals not shown since the last one shown.
+   * `count`: refusals since `since` (monotonic ms), shown or not. `missed`: refusals that were left
+   * out since the last one that was shown.
    */
   #shown = { since: 0, count: 0, missed: 0 };
 

@@ -304,7 +304,7 @@ export class IngestRequest extends EndpointRequest {
   }
 
   /**
-   * Refuses the request, or returns true.
+   * Returns true, or refuses the request and returns false.
    * @param rate undefined: no token was asked for
    */
   #passOrRefuseRate(rate: RateDecision | undefined): boolean {

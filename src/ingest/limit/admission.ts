@@ -23,12 +23,13 @@
  *
  * *Categories*: say that project 7 may have 1,000 envelopes a minute and 100 with replays, and an
  * envelope with an event and a replay comes. Its scope is "project 7 with replays", which has two
- * windows. A token is booked in both windows or in none, and serves no other scope. When the window
- * of replays is full, nothing is booked: the request drops the replay and asks again for project 7
- * alone, and its 200 carries the header `X-Sentry-Rate-Limits: 12:replay:project`. An envelope that
- * holds only a replay gets 429, and has used no token of the project. A large body takes its token
- * early, for the categories of the items that have come by then. When later items belong to further
- * categories, the request asks for tokens of these categories' windows alone.
+ * windows. A token is booked (counted against the limit) in both windows or in none, and serves no
+ * other scope. When the window of replays is full, nothing is booked: the request drops the replay
+ * and asks again for project 7 alone, and its 200 carries the header `X-Sentry-Rate-Limits:
+ * 12:replay:project`. An envelope that holds only a replay gets 429, and has used no token of the
+ * project. A large body takes its token early, for the categories of the items that have come by
+ * then. When later items belong to further categories, the request asks for tokens of these
+ * categories' windows alone.
  *
  * A timer sends back tokens whose lease ended unused, so that a worker that gets no more requests
  * keeps no tokens from the others. The timer also forgets scopes that were idle for longer than a
@@ -189,7 +190,7 @@ export class Admission {
 
   /**
    * Returns a refusal that needs no body and no call: from memory, or because Redis is away. Takes
-   * no token. Returns undefined when the request may be admitted.
+   * no token. Returns undefined when it is not certain that the request will be refused.
    */
   knownRefusal(scope: RateScope): RateDecision | undefined {
     if (scope.limit === undefined) return undefined;
@@ -453,7 +454,7 @@ export class Admission {
   }
 
   /**
-   * Calls a waiter back with what it has. A wish that is still open is answered as unavailable, and
+   * Calls a waiter back with what it has. A wish that no call has answered becomes unavailable, and
    * a waiter without a token gives its position back.
    */
   #tell(scope: RateScope, { needsToken, needsCount, rate, count, done }: Waiter): void {

@@ -239,9 +239,11 @@ function createClient({ urls, replyMs, retryMs }: RedisClientOptions, secrets: S
     // connection left behind, and is long enough for a stall.
     commandTimeout: 10 * replyMs,
     connectTimeout: connectMs,
-    // Without this, end() waits for the other side, and a stopped server never answers.
+    // Without this, closing a connection waits for the server's side, and a stopped server never
+    // answers.
     disconnectTimeout: 1,
-    // The check is off because the breaker's own PING sees LOADING.
+    // ioredis's own check is off, because the answer to the PING of redis.ts tells as well whether
+    // Redis is LOADING.
     enableReadyCheck: false,
   } satisfies RedisOptions;
   const [first] = urls;

@@ -83,7 +83,10 @@ export type Ask = {
   /** How long `need` is leased, in ms. */
   needMs: number;
   revision: number;
-  /** Leases to settle: reserve that is used up or ran out, and need that came too late. */
+  /**
+   * Leases whose use is reported to the script, which then settles them (admit.lua): reserve that
+   * is used up or ran out, and need that came too late.
+   */
   settled: readonly Lease[];
   known: KnownWindow | undefined;
 };

@@ -97,8 +97,8 @@ export class JsonRecords implements JsonReceiver {
 }
 
 /**
- * Whether the JSON string at `from`..`to`, with its quotes, spells `name`. A string without escapes
- * is as long as the name and its quotes; only one with escapes is longer.
+ * Whether the JSON string at `from`..`to`, with its quotes, spells `name`. A string that spells the
+ * name without escapes is as long as the name and its quotes; one with escapes is longer.
  */
 function isName(json: Buffer, name: string | undefined, from = 0, to = json.length): boolean {
   const bytes = to - from - 2;

@@ -25,7 +25,7 @@ const LENGTH = 2;
 const FIXED_32 = 5;
 
 const VARINT_BYTES_MAX = 10;
-/** Factor of the seven bits of a byte in a number, by the byte's place. */
+/** Factor by which the seven bits of a byte count in a varint, by the byte's place. */
 const PLACES = Array.from({ length: VARINT_BYTES_MAX + 1 }, (_, place) => 2 ** (7 * place));
 /** Largest tag: field numbers have 29 bits. */
 const TAG_MAX = 2 ** 32 - 1;

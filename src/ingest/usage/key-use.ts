@@ -62,8 +62,9 @@ export class KeyUse {
   }
 
   /**
-   * Writes the keys one after another. A conflict puts off only its key. Any other error means that
-   * the broker is away: one log line says so, and the remaining keys wait for the next flush.
+   * Writes the keys one after another. A conflict (another worker has changed the same record) puts
+   * off only that key. Any other error means that the broker is away: one log line says so, and the
+   * remaining keys wait for the next flush.
    */
   async #write(used: readonly Access[], hour: string): Promise<void> {
     for (const [at, access] of used.entries()) {
@@ -94,8 +95,8 @@ const hoursSchema = z.record(z.string(), z.string());
 
 /**
  * Bounds a record to PROJECT_KEYS_MAX keys: first the project's own, then the removed keys that
- * were used last. Removed keys stay while there is room, because a worker whose copy of the project
- * is old does not know a new key yet.
+ * were used last. Removed keys stay while there is room: this worker's copy of the project may be
+ * old, and a key that seems removed may be new.
  */
 function bounded(hours: HoursOfUse, project: Project): HoursOfUse {
   const all = Object.entries(hours);

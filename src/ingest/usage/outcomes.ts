@@ -20,7 +20,7 @@ import type { NatsLink } from '../../stream/nats.ts';
 const WRITES_IN_FLIGHT_MAX = 8;
 
 /**
- * State in a project's slot: counts since the last gathering, whether `#fresh` lists the project,
+ * State in a project's slot: counts since the last `#gather`, whether `#fresh` lists the project,
  * and how many of the project's days are not written yet.
  */
 type Fresh = {

@@ -3,8 +3,8 @@ import type { EndpointName } from './request-metrics.ts';
 
 const FLUSH_MS = 100;
 /**
- * Lines a second that are printed for all workers together. When there are more requests, the
- * reader gets a summary. So a worker passes on at most this many lines at a time.
+ * Lines a second that are printed for all workers together. When there are more requests, a summary
+ * replaces the remaining lines. So a worker passes on at most this many lines at a time.
  */
 export const LINES_PER_SEC_MAX = 20;
 
