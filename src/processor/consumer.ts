@@ -53,7 +53,7 @@ const mayShare = ({ count }: Delivery): boolean => count < DELIVERIES_BEFORE_ALO
  *
  * Poison: a frame that is delivered for the third time may have ended the process before. The
  * process handles such a frame alone. First it asks the sink whether the frame is stored: a process
- * may have stored it and died before the acknowledgement. Then the frame is only acknowledged.
+ * may have stored it and died before the acknowledgement. If so, the frame is only acknowledged.
  * Otherwise the process counts each phase of its work on the frame in the broker, before the phase
  * begins (crash-counts.ts). The count is removed when the frame was handled, so a count that is
  * found at the next delivery shows that a process ended while it handled this frame. When the count

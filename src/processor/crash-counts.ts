@@ -33,8 +33,8 @@ const subjectOf = ({ stream, sequence }: Delivery): string =>
 
 /**
  * Counts how often each suspicious frame has ended a process, weighted by {@link CRASH_WEIGHT}. The
- * count is written before each phase begins, and removed after the frame was handled. So a count
- * that is found comes from processes that ended while they handled the frame.
+ * count is written before each phase of the work on the frame, and removed after the frame was
+ * handled. So a count that is found comes from processes that ended while they handled the frame.
  */
 export class CrashCounts {
   readonly #link: NatsLink;
@@ -43,7 +43,10 @@ export class CrashCounts {
     this.#link = link;
   }
 
-  /** @throws UnavailableError */
+  /**
+   * Returns the frame's count; 0 when there is none.
+   * @throws UnavailableError
+   */
   read(frame: Delivery): Promise<number> {
     return this.#counting(async () => {
       const manager = await this.#link.manager();
@@ -52,7 +55,10 @@ export class CrashCounts {
     });
   }
 
-  /** @throws UnavailableError */
+  /**
+   * Sets the frame's count to `crashes`.
+   * @throws UnavailableError
+   */
   write(frame: Delivery, crashes: number): Promise<void> {
     return this.#counting(async () => {
       await this.#link.js.publish(subjectOf(frame), `${crashes}`, { timeout: BROKER_REPLY_MS_MAX });

@@ -235,7 +235,8 @@ export class FrameWriter {
       await report.entering?.('decoding');
       const slots = slotsIfReadable(delivery.data);
       const known = batch.entriesKnown(delivery.frameId);
-      // Entries that are stored must not come back when the whole frame is replayed.
+      // A replayed dead letter of the whole frame would store entries again that are stored
+      // already, and the parts that its entries name would be lost.
       const isStoredInPart = known > 0 && known <= slots.length;
       if (!isStoredInPart && !slots.some(namesParts)) return await this.setAsideUnread(delivery, reason);
       await report.entering?.('storing');

@@ -34,11 +34,11 @@ type OldDaysOptions = { link: NatsLink; log: Log; clock?: Clock };
  * Removes outcomes that are older than OUTCOME_DAYS_KEPT.
  *
  * For each date, two purges remove the outcomes of all projects: those that this installation
- * (cell, docs/kubernetes.md) counted, and the copies from other cells. A request for each project's
- * days would cost the broker seconds (docs/broker-quirks.md). The days are purged from the stream,
- * because a deletion through the bucket would leave a marker for each day for ever. A day must be
- * too old by this machine's clock and by the time of the bucket's last message: this machine's
- * clock may be wrong, and the counts are those of all workers.
+ * (cell, docs/kubernetes.md) counted, and the copies from other cells. Purging the days of each
+ * project by itself would cost the broker seconds (docs/broker-quirks.md). The days are purged from
+ * the stream, because a deletion through the bucket would leave a marker for each day for ever. A
+ * day must be too old by this machine's clock and by the time of the bucket's last message: this
+ * machine's clock may be wrong, and the counts are those of all workers.
  *
  * The processor removes the days, although ingest writes them: NATS cannot limit a purge to some
  * keys, and the credentials of ingest must not be able to empty the bucket.

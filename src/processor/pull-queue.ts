@@ -47,8 +47,9 @@ type PullState =
   /** No pull is open, because there is no room or no connection. */
   | { readonly is: 'idle' }
   /**
-   * A pull is open. `wanted`: frames that it still waits for. `pending`: frames that the stream had
-   * left at the last delivery; undefined until the pull has brought a frame.
+   * A pull is open. `wanted`: number of frames that the pull still waits for. `pending`: number of
+   * frames that the stream had left at the last delivery; undefined until the pull has brought a
+   * frame.
    */
   | {
       readonly is: 'open';

@@ -39,9 +39,9 @@ async function openSink(setting: SinkSetting, options: SinkOptions): Promise<Sin
 }
 
 /**
- * Refuses an s3 sink that holds frames for more than half of FRAME_MEMORY_MS beside an ndjson sink.
- * When the processor dies, the frames that s3 held are delivered again, and the ndjson sink knows
- * a stored frame only for FRAME_MEMORY_MS.
+ * Refuses an ndjson sink together with an s3 sink that holds frames for more than half of
+ * FRAME_MEMORY_MS. When the processor dies, the frames that s3 held are delivered again, and the
+ * ndjson sink knows a stored frame only for FRAME_MEMORY_MS.
  * @throws SinkSettingError
  */
 async function checkS3BesideNdjson(settings: readonly SinkSetting[]): Promise<void> {

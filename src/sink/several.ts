@@ -209,10 +209,10 @@ function mostOf(counts: readonly (readonly SinkCount[])[]): SinkCount[] {
 }
 
 /**
- * The state of a sink, for metrics, `/readyz` and the log. A sink is failing while the last call
- * for one of its streams has failed, or while a call takes longer than SINK_STALLED_MS (a table
- * that somebody locks, a disk that hangs). A sink with an `outage` of its own says itself when it
- * works again.
+ * The state of a sink, for metrics, `/readyz` and the log. A sink is failing if the last call for
+ * one of its streams failed, and while a call takes longer than SINK_STALLED_MS (a table that
+ * somebody locks, a disk that hangs). A sink with an `outage` of its own says itself when it works
+ * again.
  */
 export class SinkHealth {
   readonly name: string;

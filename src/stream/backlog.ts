@@ -134,8 +134,8 @@ export class GoneFrames {
   }
 
   /**
-   * Called while pulls are filled, so that no unfilled pull shows the fault. Once in lookMs it asks
-   * for the consumer's state, and searches if that has a sign of missing messages. Never rejects.
+   * Called while pulls are filled: then no unfilled pull shows the fault. Asks once in `lookMs` for
+   * the consumer's state, and searches if the state has a sign of missing messages. Never rejects.
    */
   async lookUnderLoad(): Promise<void> {
     if (performance.now() < this.#nextUnderLoadAt) return;

@@ -78,7 +78,7 @@ export type Privacy = {
   names: readonly string[];
   /** The client's address, which replaces `{{auto}}` as the user's address. */
   clientAddress?: string | undefined;
-  /** User-Agent of the request, for containers whose SDK asks for the field to be filled in. */
+  /** User-Agent of the request. It is filled into containers whose SDK asks for it. */
   userAgent?: string | undefined;
 };
 
@@ -105,7 +105,7 @@ export type EnvelopeEntry = {
   position?: number;
   items: EntryItem[];
   parts?: PartsRef;
-  /** Absent: payloads are stored byte for byte. */
+  /** Absent: nothing is removed from payloads or filled into them. */
   privacy?: Privacy | undefined;
 };
 
@@ -119,8 +119,8 @@ export type HeartbeatEntry = {
 export type Entry = EnvelopeEntry | HeartbeatEntry;
 
 /**
- * One decoded entry of a frame, or the error. `bytes` is the encoded entry, a view into the frame,
- * which {@link encodeFrame} accepts.
+ * One decoded entry of a frame, or why it cannot be decoded. `bytes` is the encoded entry, a view
+ * into the frame, which {@link encodeFrame} accepts.
  */
 export type FrameSlot =
   | { ok: true; entry: Entry; bytes: Uint8Array }

@@ -159,7 +159,10 @@ function authenticatorOf(content: Buffer): Authenticator {
   return authenticator;
 }
 
-/** Credentials in a file that may change while the process runs. The authenticator never throws. */
+/**
+ * Credentials in a file that may change while the process runs. `#shown`: the credentials that were
+ * last sent to a server; `#accepted`: those that a server accepted last.
+ */
 class Credentials {
   readonly #file: ChangingFile<Authenticator>;
   #shown: Authenticator | undefined;

@@ -27,7 +27,7 @@ export function currentReplicas({ cluster, config }: StreamInfo): number {
  * and which do not exist.
  *
  * The broker is asked for each stream by its name. A cluster's list of streams takes four seconds,
- * and omits the streams whose leader does not answer, without an error.
+ * and silently omits the streams whose leader does not answer.
  */
 export class StreamWatch {
   readonly #options: StreamWatchOptions;
@@ -192,7 +192,7 @@ export async function streamNames(
 
 /**
  * The broker's information on each wanted stream that exists. The broker is asked for each by name:
- * a cluster's list of streams omits the streams whose leader does not answer, without an error.
+ * a cluster's list of streams silently omits the streams whose leader does not answer.
  * @throws when one of the streams does not answer
  */
 export async function streamInfos(

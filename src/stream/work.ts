@@ -65,8 +65,8 @@ const SCRUBBED_TIMES_MAX = 2.5;
 const RECORDING_SWELLS = 8;
 const RECORDING_SWELLS_MAX = 1_032;
 /**
- * Factor by which an OTLP request grows when it becomes rows; for spans of SDKs it is 5 to 15. Rows
- * beyond the bounds of processor/decode/otlp/request.ts are not made.
+ * Factor by which an OTLP request is assumed to grow when it becomes rows. Requests with spans of
+ * SDKs grow 5 to 15 times. processor/decode/otlp/request.ts makes no rows beyond its bounds.
  */
 const OTLP_SWELLS = 16;
 

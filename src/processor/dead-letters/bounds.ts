@@ -39,8 +39,8 @@ const KEPT_SHARE = 0.9;
 const MESSAGE_OVERHEAD_BYTES = 1024;
 /**
  * The broker is asked for the stream's size again after this process has filed this part of the
- * stream's bound, or after LOOK_MS. A remembered size that fills a project's share is read again
- * under the same LOOK_MS.
+ * stream's bound, or after LOOK_MS. A project's remembered size that fills its share is read again
+ * if it is older than LOOK_MS.
  */
 const LOOK_SHARE = 0.01;
 const LOOK_MS = 10_000;

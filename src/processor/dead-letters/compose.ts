@@ -148,7 +148,11 @@ export class RefusedLetters {
     this.#deliveries = new Map(deliveries.map((delivery) => [delivery.frameId, delivery]));
   }
 
-  /** @throws UnavailableError when the parts of a large entry cannot be read */
+  /**
+   * Makes the dead letter of a heartbeat, of an item, or of those elements of its container that
+   * the sink refused.
+   * @throws UnavailableError when the parts of a large entry cannot be read
+   */
   async letterOf(refused: RefusedItem): Promise<{ letter: DeadLetter; delivery: Delivery }> {
     const { delivery, slots } = this.#frameOf(refused);
     const slot = slots[refused.entry];

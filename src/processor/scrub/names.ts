@@ -91,8 +91,8 @@ const KEPT_BYTES_MAX = 16 * 1024 * 1024;
 /** Estimated memory of a known name besides its characters, each of which may take two bytes. */
 const KEPT_NAME_BYTES = 100;
 /**
- * The maps of all settings: whether a name that was seen is secret. All maps are emptied when they
- * reach KEPT_BYTES_MAX together.
+ * For each set of privacy settings, a map from names that were seen to whether they are secret. All
+ * maps are emptied when they reach KEPT_BYTES_MAX together.
  */
 const kept = { bytes: 0, maps: new Set<Map<string, boolean>>() };
 
@@ -113,8 +113,8 @@ export class SecretNames {
   /** Secret names, by their first word. */
   readonly #secrets = new Map<string, { words: string[]; isOwn: boolean }[]>();
   /**
-   * Matches the first word of any secret name. Most names contain none, and are neither cut into
-   * words nor remembered.
+   * Matches the first word of any secret name. Most names contain no such word, and are neither cut
+   * into words nor remembered.
    */
   readonly #firstWords: RegExp;
   readonly #known = new Map<string, boolean>();

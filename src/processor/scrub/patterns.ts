@@ -410,8 +410,8 @@ function userinfo(text: string, at: number, names: SecretNames): Range | undefin
 const BACKSLASH = 0x5c;
 /**
  * Returns where the value's closing quote begins. When `sign`, the opening quote, has backslashes
- * before it, the closing quote has as many. A quote with another number of backslashes belongs to
- * the value.
+ * before it, the closing quote has as many. When `sign` has none, the closing quote has an even
+ * number of backslashes before it. Any other quote belongs to the value.
  */
 function closingQuote(text: string, from: number, sign: string): number {
   const escapes = sign.length - 1;

@@ -110,7 +110,7 @@ class Rules implements Patterns {
   /** Whether the user's address is removed. */
   readonly userIp: boolean;
   readonly secrets: SecretNames | undefined;
-  /** Whether the rules remove anything. If not, only the user's address is filled in. */
+  /** Whether the rules remove anything. If not, a pass only fills in the user's address. */
   readonly removes: boolean;
 
   constructor({ scrub, names }: Privacy) {
@@ -635,7 +635,10 @@ function rulesOf(privacy: Privacy): Rules {
   return rules;
 }
 
-/** Whether the settings remove anything. If so, a payload may only be stored if it can be read. */
+/**
+ * Whether the settings remove anything. If so, a payload that cannot be read is not stored, because
+ * it cannot be scrubbed.
+ */
 export const removesAnything = ({ scrub, names }: Privacy): boolean => scrub.length + names.length > 0;
 
 /**

@@ -18,8 +18,8 @@ export interface BatchJournal {
   /** When the stored item was received; undefined when the item is not known. */
   storedAt(item: Buffer): number | undefined;
   /**
-   * Makes the batch durable. Before the call, its lines are synced at `unfinishedPath`. `newest`:
-   * when the newest line was received, Unix ms; undefined when there are no lines.
+   * Makes the batch durable. The batch has synced its lines at `unfinishedPath` before it calls
+   * this. `newest`: when the newest line was received, Unix ms; undefined when there are no lines.
    */
   commit(found: Omit<BatchIndex, 'data' | 'committedAt'>, newest: number | undefined): Promise<void>;
   /**
@@ -88,8 +88,8 @@ export class NdjsonBatch implements SinkBatch {
   }
 
   /**
-   * Writes a line into the block if it fits, else into a buffer in #behind. A line in a buffer of
-   * its own is copied twice more.
+   * Writes a line into the block if it fits, else into a buffer in #behind. A buffer in #behind
+   * costs two more copies of the line.
    */
   #append({ head, json }: SinkRecord): void {
     const { block } = this.#journal;

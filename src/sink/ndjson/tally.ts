@@ -1,5 +1,6 @@
 /**
- * The tally of an ndjson folder, which is kept beside the data. `sluice usage reconcile` reads it.
+ * The tally of an ndjson folder: the counts of accepted envelopes, kept beside the data. `sluice
+ * usage reconcile` reads them.
  *
  * Each batch's index has the batch's counts, so they are committed together with the data. Before
  * indexes are removed, their counts go to `tally.json`, which also has the number of the last batch

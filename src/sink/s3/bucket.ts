@@ -72,7 +72,7 @@ export class Bucket {
   readonly #client: AwsClient;
   /**
    * How far the store's clock is ahead of ours, ms. A store refuses requests whose time of signing
-   * is 15 minutes off.
+   * is more than 15 minutes off its own clock.
    */
   #aheadMs = 0;
 

@@ -194,8 +194,8 @@ export class Publisher {
 
   /**
    * Queues an entry, and reports its result.
-   * @param entry its items hold their payloads, unless `source` holds all of them. Its bytes must
-   * not change until `done`: they are copied when the frame leaves
+   * @param entry its items hold their payloads, unless `source` holds all of them. The bytes must
+   * not change until `done`: they are copied only when the frame leaves
    * @param done is called exactly once, perhaps before this method returns
    */
   publish(

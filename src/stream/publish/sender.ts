@@ -198,8 +198,9 @@ export class Sender {
   }
 
   /**
-   * Waits after a refusal. The next attempt must leave time for its reply: an attempt without a
-   * reply would turn the refusal into an unknown result.
+   * Waits before the next attempt, after a reply that does not say "stored". The next attempt must
+   * have time for its reply: an attempt without a reply would turn a refusal into an unknown
+   * result.
    */
   #pause(publication: Publication): void {
     this.#wait(publication, PUBLISH_PAUSE_MS, PUBLISH_ANSWER_MS_MIN);
