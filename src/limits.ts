@@ -426,8 +426,8 @@ export const CONSUMER_ACK_PENDING_MAX = 10_000;
  */
 export const HEAVY_ENTRY_MS = 250;
 /**
- * Most that a heavy entry adds to its project's debt at a worker. The bound is low, because no
- * other entry waits for a heavy one.
+ * Most that a heavy entry adds to its project's debt at a worker. The bound is low, because other
+ * entries wait for a heavy one much less than its decoding takes.
  */
 export const HEAVY_OWES_MS = 50;
 /** Heavy entries that are decoded at the same time, each of a different project. */

@@ -121,8 +121,8 @@ export class Generator {
   readonly #wait = newHistogram();
   readonly #service = newHistogram();
   /**
-   * For each stage: the expected answers that came in it. `#lateOf` counts, for each stage, the
-   * expected answers to its requests that came after its end.
+   * For each stage: the expected answers that came during the stage. `#lateOf` has, for each stage,
+   * the expected answers to requests of the stage that came after its end.
    */
   readonly #answered: number[];
   readonly #lateOf: number[];

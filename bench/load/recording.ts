@@ -1,4 +1,7 @@
-/** Latencies by stage, kind of envelope and status, as HDR histograms of microseconds that can be added up. */
+/**
+ * Latencies by stage, kind of envelope and status, as HDR histograms of microseconds that can be
+ * added up.
+ */
 import {
   build,
   decodeFromCompressedBase64,

@@ -40,7 +40,7 @@ export class SecondCounts {
    * Notes `count` requests that are due and have no answer. To be called after all answers of the
    * second were recorded. The age counts as a latency if it is a second or more, or at least as
    * long as each answer of the second took, refusals included. A smaller age is left out, because
-   * it would make the second look quicker.
+   * with it the second would look quicker than it was.
    * @param us age of the requests in microseconds
    */
   noteOpen(us: number, count = 1): void {

@@ -68,8 +68,8 @@ export function seenText(seen: Seen): string {
 type Flags = ApiFlags & Omit<TailWanted, 'project'> & { json?: boolean };
 
 /**
- * Prints items as the streams take them, or requests as they are refused. It consumes no item, and
- * shows none from before its start.
+ * Prints items as the streams take them, or requests as they are refused. The command consumes no
+ * item, and shows none from before its start.
  */
 async function run(project: string | undefined, flags: Flags): Promise<void> {
   const { type, refused, json } = flags;

@@ -1,8 +1,8 @@
 /**
- * Moves a project from this cell to another one, in four steps. First, the other cell gets the
- * counts. Second, it gets the record; from then on both cells serve the project. Third, the
- * operator redirects the project's requests to the other cell. Fourth, the record is disabled in
- * this cell.
+ * Moves a project from this cell to another one, in four steps. A cell is a deployment with Redis
+ * and NATS of its own. First, the other cell gets the counts. Second, it gets the record; from then
+ * on both cells serve the project. Third, the operator redirects the project's requests to the
+ * other cell. Fourth, the record is disabled in this cell.
  *
  * While both cells serve the project, each cell is told again and again what the other has counted,
  * so that the quota holds for both together. Every step may be repeated: a cell remembers how much

@@ -1,4 +1,6 @@
-/** A bucket's content in this process. Pure: a mirror feeds it, and requests ask it. */
+/**
+ * A bucket's content in this process. Pure: a BucketMirror puts entries in, and requests read them.
+ */
 import { hashOf } from '../lib/hash.ts';
 
 /**

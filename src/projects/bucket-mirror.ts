@@ -44,8 +44,8 @@ class SnapshotError extends Error {
 
 const READ_TRIES_MAX = 3;
 /**
- * Most looks at a bucket in one reading. When records are overwritten without a pause, some record
- * may be missing in each look.
+ * Most times that one reading asks for the bucket's state. When records are overwritten without a
+ * pause, each answer may count a record that has not come yet.
  */
 const SNAPSHOT_LOOKS_MAX = 5;
 const PULL_MS = 30_000;
@@ -143,7 +143,7 @@ export class BucketWatch {
 
   /**
    * Resolves when everything that the bucket held at `state` has come, except keys that were
-   * overwritten since, which come later. The sign is that the last revision of `state` or a later
+   * overwritten since, which come later. This is so when the last revision of `state` or a later
    * one has come, or as many keys as the bucket had. Keys are counted because the last entry may
    * have been purged since. The consumer's `pending` cannot be trusted (docs/broker-quirks.md).
    * @param seen returns how many keys have come so far
@@ -306,7 +306,10 @@ type MirrorState =
    * entries; otherwise they are the changes since that position.
    */
   | 'reading'
-  /** Nothing is missing. The watch brings changes, and the server is asked once a second. */
+  /**
+   * Nothing is missing. The watch brings changes, and once a second the copy is compared with the
+   * server's numbers.
+   */
   | 'following'
   | 'stopped';
 

@@ -1,5 +1,6 @@
 /**
- * Finds a worker's projects by any of their names. Pure: a mirror feeds it, and requests ask it.
+ * Finds a worker's projects by any of their names. Pure: a BucketMirror puts records in, and
+ * requests look projects up.
  */
 import type { Log } from '../lib/log.ts';
 import { BucketCopy, type CopiedEntry } from './bucket-copy.ts';

@@ -433,7 +433,11 @@ export function outputOf({ json, report, junit, summary, stream, quiet }: Flags)
 }
 export { thresholdsOf };
 
-/** @throws UsageError */
+/**
+ * Parses the command line of a load run.
+ * @param defaults replace options that are missing
+ * @throws UsageError
+ */
 export function parseLoadCommand(args: string[], defaults: Defaults = {}): LoadCommand {
   const { values: flags } = parsed(args);
   const dsns = dsnsOf(flags, defaults);

@@ -2,11 +2,12 @@
  * Decides when requests are due, at a rate that changes linearly within a segment and may jump
  * between two segments.
  *
- * A segment begins at a requests per second, and the rate grows by s each second. Its request k is
- * due after t seconds, where a·t + s·t²/2 = k. Nothing that the server does moves a due time.
+ * A segment begins at the rate `a`, in requests per second, and the rate grows by `s` each second.
+ * Request `k` of the segment is due after `t` seconds, where `a·t + s·t²/2 = k`. Nothing that the
+ * server does moves a due time.
  */
 
-/** Rates are in requests per second, times in milliseconds from the start of the run. */
+/** Rates are in requests per second, times in milliseconds from the start of the plan. */
 export type Segment = { name: string; fromMs: number; toMs: number; fromRate: number; toRate: number };
 /** A rate that replaces the planned one for a while. */
 export type Spike = { atMs: number; forMs: number; rate: number };
@@ -76,8 +77,8 @@ export class Pace {
   }
 
   /**
-   * Returns when the next request is due, in milliseconds from the start of the run; Infinity after
-   * the last one.
+   * Returns when the next request is due, in milliseconds from the start of the plan; Infinity
+   * after the last one.
    */
   next(): number {
     for (; this.#at < this.#segments.length; this.#at++) {

@@ -258,8 +258,9 @@ export class Verifier {
   }
 
   /**
-   * Waits until the tally has grown by the number of accepted envelopes.
-   * @returns how many envelopes were missing when the time of --late was over; 0 when none was;
+   * Waits until the tally has grown by the number of accepted envelopes, or the time of
+   * --verify-wait is over.
+   * @returns how many envelopes were missing when the time of --late was over, 0 when none;
    * undefined when the sink keeps no tally
    */
   async #untilTallied(): Promise<number | undefined> {

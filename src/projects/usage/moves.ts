@@ -1,6 +1,7 @@
 /**
- * Records the cells that count, or counted, the same project because it moved between them. The
- * records are in the bucket of counters, so that they outlast a Redis that comes back empty.
+ * Records the cells (deployments with Redis and NATS of their own) that count, or counted, the same
+ * project because it moved between them. The records are in the bucket of counters, so that they
+ * outlast a Redis that comes back empty.
  */
 import { randomBytes } from 'node:crypto';
 import { z } from 'zod';
