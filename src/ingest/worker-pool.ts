@@ -188,8 +188,8 @@ export class WorkerPool {
 
   /**
    * Asks every living worker for fresh metrics, waits at most `waitMs` for the answers, and returns
-   * them together with those metrics of dead workers that are kept (counters). A worker that is
-   * late contributes its previous snapshot.
+   * them together with those metrics of dead workers that are kept (counters and histograms). A
+   * worker that is late contributes its previous snapshot.
    */
   async snapshots(waitMs: number, projects = false): Promise<MetricsSnapshot[]> {
     const asked = performance.now();

@@ -35,7 +35,7 @@ export type SkippedItems = ReadonlyMap<SkippedType, number>;
 const NOTHING_SKIPPED: SkippedItems = new Map();
 
 export type HeldEnvelope = {
-  /** 32 lower-case hex digits; minted when the header has none. */
+  /** 32 lower-case hex digits; a random id when the header has none. */
   eventId: string;
   sentAt?: string;
   sdk?: string;
@@ -64,8 +64,8 @@ const mintEventId = (): string => randomUUID().replaceAll('-', '');
 
 const NOTHING = Buffer.alloc(0);
 /**
- * For so many items of an envelope, only their own bytes are charged to the worker's memory,
- * without ITEM_RECORD_BYTES.
+ * Number of items of an envelope, the first ones, for which only their own bytes are charged to the
+ * worker's memory, without ITEM_RECORD_BYTES.
  */
 const ITEMS_FREE = 10;
 /**

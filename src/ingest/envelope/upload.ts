@@ -176,8 +176,8 @@ export class Upload {
   /**
    * Takes the next bytes of the body.
    * @param chunk bytes as transmitted; borrowed for the call
-   * @param isWhole whether the chunk is the whole body. Such a chunk is copied into Node's pool,
-   * because its copy need not wait for a further packet ({@link ownCopy})
+   * @param isWhole whether the chunk is the whole body. The copy of such a chunk may lie in Node's
+   * pool, because it need not wait for a further packet ({@link ownCopy})
    */
   feed(chunk: Uint8Array, isWhole = false): void {
     if (this.#state !== 'arriving' || chunk.length === 0) return;

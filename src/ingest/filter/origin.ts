@@ -60,8 +60,8 @@ function admits(pattern: OriginPattern, url: URL, host: string): boolean {
 
 /**
  * Makes the filter that removes requests from sites that are not allowed. A request without a site
- * (no http or https URL) is kept. A malformed pattern matches nothing, but still counts as a
- * restriction.
+ * (no http or https URL) is kept. A malformed pattern matches nothing, so a list of such patterns
+ * alone allows no site.
  */
 export function originFilter(patterns: readonly string[]): Filter {
   const allowed = patterns.map(compile).filter((pattern) => pattern !== undefined);

@@ -195,8 +195,8 @@ export class Exchange {
     if (this.#pausedAt !== undefined) this.setPaused(false);
     if (this.#bodyComplete) return this.#send(answer, false);
     this.#waiting = answer;
-    // While the worker is crowded, answers do not wait for bodies that may never come. Bodies that
-    // become whole in this turn are still drained.
+    // While the worker is crowded (half of REQUESTS_IN_FLIGHT_MAX is exceeded), answers do not wait
+    // for bodies that may never come. Bodies that become whole in this turn are still drained.
     if (this.#exchanges.isCrowded) setImmediate(() => this.#stopWaiting());
   }
 

@@ -15,8 +15,8 @@
  *
  * *Late replies*: a token is void when its lease may have ended: 250 ms after sending, or 750 ms
  * while replies are slow. A position stays valid, so the request keeps it and asks for a token once
- * more; if that fails, the position goes back. A call that is never answered is not repeated: its
- * positions and tokens are wasted, never made twice.
+ * more; if that fails, the position goes back. A call that is never answered is not repeated,
+ * because it may have run: its positions and tokens are wasted.
  *
  * *Lost calls*: when the connection broke under a call, the requests that waited for it join the
  * next call, for up to 700 ms. Tokens and positions that the lost call took are wasted, too.

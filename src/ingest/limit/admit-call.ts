@@ -27,8 +27,8 @@ export type AdmitCall = {
 };
 
 /**
- * Returns KEYS of admit.lua. A call without `ask` takes no tokens: the script touches no window, so
- * the name of one is enough.
+ * Returns KEYS of admit.lua. A call without `ask` takes no tokens. The script needs a window's key
+ * all the same, but does not touch it.
  */
 export function admitKeys(
   projectId: string,

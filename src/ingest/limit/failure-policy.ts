@@ -57,7 +57,10 @@ const AWAY =
  * that it does not count as a fault of a script.
  */
 const DEMOTED = /\bREADONLY\b/;
-/** Beginning of an error that is a bug: a broken assertion, or a key that is not ours. */
+/**
+ * Beginning of an error that is a bug: a broken assertion of the script, or a key whose value has
+ * another type.
+ */
 const SCRIPT_FAULT = /^(ERR|WRONGTYPE)\b/;
 
 /**

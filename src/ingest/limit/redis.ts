@@ -10,8 +10,8 @@
  * `beforeFlush` registered make one call of all requests that wait for the same scope or heartbeat
  * token.
  *
- * *Once*: no call is ever sent twice. A lost reply wastes tokens or positions; a resent call would
- * mint them. The only repetition is after NOSCRIPT, when nothing has run.
+ * *Once*: no call is ever sent twice, because a call without a reply may have run. So a lost reply
+ * wastes tokens or positions. The only repetition is after NOSCRIPT, when nothing has run.
  *
  * *Cut*: when the connection breaks, calls wait for a new one, up to `replyMs` from the first cut.
  * Calls that were sent and not answered are lost, and their callers may make new calls. On a single

@@ -49,7 +49,7 @@ type Figures = Map<ProjectState, number>;
 
 /**
  * Time in ms from one write of a group to the next. It is a second shorter than CHECKPOINT_MS_MAX,
- * which leaves time for the tick and the write.
+ * which leaves time for the timer (TICK_MS) and for the write.
  */
 const ROUND_MS = CHECKPOINT_MS_MAX - 1_000;
 const TICK_MS = 250;
