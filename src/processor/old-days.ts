@@ -31,13 +31,13 @@ const dateOf = (ms: number): string => new Date(ms).toISOString().slice(0, DATE_
 type OldDaysOptions = { link: NatsLink; log: Log; clock?: Clock };
 
 /**
- * Removes outcomes that are older than OUTCOME_DAYS_KEPT.
+ * Removes the counts of requests by outcome for days that are older than OUTCOME_DAYS_KEPT.
  *
- * For each date, two purges remove the outcomes of all projects: those that this installation
- * (cell, docs/kubernetes.md) counted, and the copies from other cells. Purging the days of each
- * project by itself would cost the broker seconds (docs/broker-quirks.md). The days are purged from
- * the stream, because a deletion through the bucket would leave a marker for each day for ever. A
- * day must be too old by this machine's clock and by the time of the bucket's last message: this
+ * For each date, two purges remove the counts of all projects: those that this installation (cell,
+ * docs/kubernetes.md) counted, and the copies from other cells. Purging the days of each project by
+ * itself would cost the broker seconds (docs/broker-quirks.md). The days are purged from the
+ * stream, because a deletion through the bucket would leave a marker for each day for ever. A day
+ * must be too old by this machine's clock and by the time of the bucket's last message: this
  * machine's clock may be wrong, and the counts are those of all workers.
  *
  * The processor removes the days, although ingest writes them: NATS cannot limit a purge to some

@@ -44,8 +44,8 @@ import { TracedFrameWriter } from './traced-writer.ts';
 
 const ADMIN_PORT = 8082;
 /**
- * The bytes that one stream may have in hand, with however many streams: room for a pull of 1 MiB
- * while 1 MiB is in hand.
+ * At least this many bytes may be in hand for one stream, however many streams there are: room for
+ * a pull of 1 MiB while 1 MiB is in hand.
  */
 const PREFETCH_BYTES_MIN = 2 * 1024 * 1024;
 

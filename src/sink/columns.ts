@@ -3,8 +3,8 @@
  * once over the bytes, and accepts all JSON that the processor accepts. Values that no column asks
  * for are skipped unread, so large numbers, lone surrogates and deep nesting in them do no harm.
  *
- * A column has the payload's value, or a default when the payload has none (`absent`), or is
- * undefined. Rules: docs/clickhouse.md.
+ * A column has the payload's value, or its default (`absent`) when the payload has none. It is
+ * undefined when there is neither, or when it cannot hold the value. Rules: docs/clickhouse.md.
  */
 import { jsonScan } from '../lib/json-text.ts';
 import { rfc3339Micros } from '../lib/timestamp.ts';

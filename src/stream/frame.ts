@@ -23,7 +23,7 @@
  * that knows nothing of traces can read the frame, and a frame without traces has no bytes for
  * them. There is one header for each sampled entry:
  *
- *     Sluice-Trace   <position of the entry, from 0> <traceparent>     one line for each
+ *     Sluice-Trace   <position of the entry, from 0> <traceparent>
  */
 import { Decoder } from '@msgpack/msgpack';
 import { ITEM_TYPES, type ItemType } from '../lib/item-types.ts';

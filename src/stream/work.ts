@@ -58,9 +58,9 @@ const SCRUBBED_MS_PER_BYTE = 120 / (1024 * 1024);
 /** How many times SCRUBBED_MS_PER_BYTE the costliest texts take: addresses in JSON in strings. */
 const SCRUBBED_TIMES_MAX = 2.5;
 /**
- * How many times its size a recording inflates to: the usual factor, and the greatest that deflate
- * allows. Ingest cannot know the true factor, because the recording is compressed. The ratio beyond
- * which a compressed body counts as swelling is another number (SWELLING_RATIO_MIN).
+ * Factors by which a recording inflates: the usual one, and the greatest that deflate allows.
+ * Ingest cannot know the true factor, because the recording is compressed. The ratio beyond which a
+ * compressed body counts as swelling is another number (SWELLING_RATIO_MIN).
  */
 const RECORDING_SWELLS = 8;
 const RECORDING_SWELLS_MAX = 1_032;

@@ -213,10 +213,7 @@ class Pass {
   #at = 0;
   /** Whether the next string is a member's name. */
   #isName = false;
-  /**
-   * Work on a large string or value.
-   * @returns where the pass goes on
-   */
+  /** Work on a large string or value. It returns the place where the pass goes on. */
   #late: Steps<number> | undefined;
   /**
    * How many brackets are open. If this text is JSON in a string of another JSON text, the brackets

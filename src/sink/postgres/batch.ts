@@ -14,7 +14,8 @@ import { withoutStored } from './stored-rows.ts';
 import { addToTally } from './tally.ts';
 
 /**
- * Old keys of each kind that a batch removes at most, beyond twice the number of keys that it adds.
+ * A batch removes at most this many old keys of each kind, plus twice the number of keys that it
+ * adds.
  */
 const PRUNE_ROWS = 1_000;
 

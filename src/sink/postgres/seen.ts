@@ -39,7 +39,7 @@ export async function entriesStored(
 type FrameClaim = { key: Buffer; entries: number };
 
 /**
- * Locks and returns the rows with these keys, which had been inserted before.
+ * Locks and returns the rows with these keys, which other transactions had inserted.
  * @throws UnavailableError when one of the keys was pruned meanwhile
  */
 async function lock<Row extends { key: Buffer }>(

@@ -9,7 +9,8 @@
  *                         more, these attributes are once in each container, not in each record
  *     ROWS_BYTES_MAX      bytes of all rows of a request. The records after them are a dead letter
  *     RECORD_BYTES_MAX    bytes of a record, a resource or a scope, which is decoded without a
- *                         pause. The records of a larger one are a dead letter
+ *                         pause. A larger record is a dead letter, and so are all records of a
+ *                         larger resource or scope
  *
  * The same request is always cut in the same way, so its rows have the same keys each time.
  */
