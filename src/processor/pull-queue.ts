@@ -275,7 +275,8 @@ export class PullQueue {
     if (state.is !== 'open' || msg.subject !== `${this.#inbox}.${state.number}`) return;
     if (code === Status.heartbeat) return;
     const reason = msg.headers?.description ?? '';
-    // A cluster may say so before it delivers the last frames of the pull.
+    // A cluster may report the end of the batch before it delivers the last frames of the pull, so
+    // the pull goes on.
     if (code === Status.conflict && /Batch Completed/.test(reason)) return;
     const isTooLarge = code === Status.conflict && /Size/.test(reason);
     // A pull that has brought frames may only have used up its room: the next message may fit then.

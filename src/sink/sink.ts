@@ -83,7 +83,9 @@ export type SinkRecord = {
   rowKey?: Buffer;
 };
 
-/** The count of one accepted envelope. */
+/**
+ * The project and month for which an accepted envelope was counted, and its position in that month.
+ */
 export type CountedUsage = { projectId: string; month: string; position: number };
 
 /**

@@ -218,7 +218,7 @@ export async function readParts(link: NatsLink, ref: PartsRef): Promise<Uint8Arr
     if (error instanceof MissingPartError) throw error;
     if (!(error instanceof errors.TimeoutError)) return joined(manager, ref, readFromLeader);
     // The stream may no longer answer direct reads, because an earlier version of setup has changed
-    // it. So the next call asks for its configuration again.
+    // it. So the next call of readParts asks the broker again whether it does.
     directLinks.delete(link);
     throw error;
   });

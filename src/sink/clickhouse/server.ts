@@ -233,7 +233,8 @@ export class Server {
       await drainStream(stream);
     } catch (error) {
       if (isAbout(ABOUT_THE_ROWS, error)) throw refusalOf(error);
-      // The expression may need a column that only the table has, or may have been cut short.
+      // The error may be about the filter: its expression may need a column that only the table
+      // has, or may have been cut short.
       if (filter && error instanceof ClickHouseError) throw new RefusedError('clickhouse: no such filter');
       throw asOutage(withoutRows(error));
     }

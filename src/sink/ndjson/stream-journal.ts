@@ -147,7 +147,7 @@ export class StreamJournal implements StreamSink, BatchJournal {
       if (n <= upTo) await remove(this.#indexPath(n));
       else await this.#loadIndex(n, n === numbers.at(-1));
     }
-    // The .tmp files are removed after the indexes are read: the file beside the newest index shows
+    // The .tmp files are removed after the indexes are read: <n>.tmp of the newest index shows
     // whether that index was committed.
     for (const name of names) if (name.endsWith('.tmp')) await remove(join(this.#journal, name));
     for (const kept of this.#kept) kept.storedAt -= this.#committedAt - kept.committedAt;

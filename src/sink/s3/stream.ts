@@ -123,7 +123,7 @@ export class S3Stream implements StreamSink, BatchStream {
     { hours, frames, resends, ...brought }: Brought,
     { now, held }: { now: boolean; held(): void },
   ): Promise<void> {
-    // The time is at most our clock's, because a worker's clock may be ahead of ours.
+    // `newest` is at most our clock's time, because a worker's clock may be ahead of ours.
     const newest = Math.min(brought.newest, this.#parts.clock.now());
     const into = await this.#alone(async () => {
       const gathered = this.#gathered;

@@ -144,7 +144,10 @@ class Request {
     this.#outer = new OuterReader(encoding);
   }
 
-  /** @throws OtlpError, before the first item */
+  /**
+   * Yields the items of the request, and undefined where the work may pause.
+   * @throws OtlpError, before the first item
+   */
   *items(): Generator<Expanded | undefined, void, void> {
     const records = yield* recordsOf(this.#encoding, this.#payload);
     const rows =
