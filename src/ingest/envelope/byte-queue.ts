@@ -3,8 +3,8 @@
  * chunk border cuts or a payload in several chunks.
  *
  * The queue is one buffer that doubles, not a list of pieces. In a list, each single byte that a
- * client sends would be an object of a hundred bytes, whereas the bounds of limits.ts count bytes.
- * The bytes of a body that comes in pieces are copied about twice each.
+ * client sends would be an object of a hundred bytes, of which the bounds of limits.ts would count
+ * one. The bytes of a body that comes in pieces are copied about twice each.
  */
 import { assert } from '../../lib/assert.ts';
 

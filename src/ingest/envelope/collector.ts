@@ -87,8 +87,8 @@ export class Collector implements ItemReceiver {
   #skipped: Map<SkippedType, number> | undefined;
   #bytes = 0;
   /**
-   * Bytes of header lines, and ITEM_RECORD_BYTES for each item beyond ITEMS_FREE. They stay in
-   * memory when payloads move to a spool.
+   * Bytes of header lines, and ITEM_RECORD_BYTES for each item beyond ITEMS_FREE. These bytes stay
+   * in memory when payloads move to a spool.
    */
   #headerBytes = 0;
   /** Bytes that this collector has charged to the holding, without those of its spool. */

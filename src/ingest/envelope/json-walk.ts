@@ -1,8 +1,8 @@
 /**
  * Walks one JSON text (RFC 8259) that comes in chunks of any size. It checks the grammar, and tells
- * a receiver where the outermost value and the values in it begin and end, down to a depth. Between
- * two chunks it remembers its state, the kind of each open bracket, and the beginning of a
- * character.
+ * a receiver where the outermost value and the values in it begin and end, down to the depth
+ * `toldDepth`. Between two chunks it remembers its state, the kind of each open bracket, and the
+ * beginning of a character.
  *
  *     ┌─ [ { ───────────────────────┐
  *     ↓                             │

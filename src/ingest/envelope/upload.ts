@@ -407,8 +407,8 @@ export class Upload {
   }
 
   /**
-   * Whether the body must be refused. It must be if it inflates to more than was expected and there
-   * is no room for that, or if it inflates to many times its size and its project rests
+   * Whether the body must be refused: because it inflates to more than was expected and there is no
+   * room for that, or because it inflates to many times its size while its project rests
    * (inflation-queue.ts).
    */
   #outgrows(): boolean {

@@ -39,10 +39,10 @@ export type Filter = {
   /** Types of the items whose payloads the filter looks at. */
   readonly itemTypes?: readonly JudgedType[];
   /**
-   * Lower-case ASCII texts. JSON may escape `/` as `\/`, so a text with a `/` comes in both forms.
-   * Every payload for which the filter removes an item or an envelope holds at least one of these
-   * texts in its JSON as sent, in any case. So a payload without any of them is not parsed. A `"`
-   * in a needle means the start or end of a JSON string.
+   * Lower-case ASCII texts. JSON may escape `/` as `\/`, so the list has a text with a `/` in both
+   * forms. Every payload for which the filter removes an item or an envelope holds at least one of
+   * these texts in its JSON as sent, in any case. So a payload without any of them is not parsed. A
+   * `"` in a needle means the start or end of a JSON string.
    */
   readonly needles?: readonly string[];
 };
@@ -143,7 +143,7 @@ const ASCII = /^[\0-\x7f]*$/;
 export function siteOf(url: string): URL | undefined {
   const site = upToHost(url);
   // Throwing is slow, so `canParse` is asked first. It is asked only for ASCII, because on Node.js
-  // 20 it refuses `ü` once V8 has compiled the call.
+  // 20 `canParse` refuses `ü` once V8 has compiled the call.
   if (ASCII.test(site) && !URL.canParse(site)) return undefined;
   try {
     return new URL(site);

@@ -304,8 +304,8 @@ export class FieldPicker {
 /** Bytes that are read back from the spool at a time. */
 const SPOOL_READ_BYTES = 256 * 1024;
 /**
- * Bytes that are picked from in one turn of the event loop. They take 0.06 to 0.5 ms (measured),
- * depending on the JSON.
+ * Bytes of a payload that the picker reads in one turn of the event loop. They take 0.06 to 0.5 ms
+ * (measured), depending on the JSON.
  */
 const TURN_BYTES = 64 * 1024;
 

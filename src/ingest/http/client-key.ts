@@ -7,7 +7,10 @@
 import { CLIENT_CHARS_MAX } from '../../limits.ts';
 import type { RequestHead } from './request-head.ts';
 
-/** Headers that may hold the key, by precedence: after the query, and before `authorization`. */
+/**
+ * Headers that may hold the key, in order of precedence. The query comes before them,
+ * `authorization` after them.
+ */
 const KEY_HEADERS = ['x-service-auth', 'x-compat-auth', 'x-sentry-auth'] as const;
 
 type KeyHeader = (typeof KEY_HEADERS)[number] | 'authorization';

@@ -215,8 +215,8 @@ export class Exchange {
 
   /**
    * Pauses or resumes the socket when the body's reader asks for it. After the whole body has come,
-   * the socket is not paused any more. It is still resumed, since otherwise the next request on the
-   * connection would never be read.
+   * the socket is not paused any more. A socket that is paused then is resumed when the reader asks
+   * for it, since otherwise the next request on the connection would never be read.
    */
   setPaused(paused: boolean): void {
     const before = this.#pausedAt;

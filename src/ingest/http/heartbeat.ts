@@ -1,6 +1,7 @@
 /**
- * A heartbeat ping, step by step: known token → room → limit, while the body arrives → body of at
- * most 10 KiB → queue → answer.
+ * A heartbeat ping, step by step: Is the heartbeat token known? Has the publisher room? Does the
+ * limit admit the ping (decided while the body arrives)? Has the body at most 10 KiB? Then the ping
+ * is published and answered.
  */
 
 import { ANSWER_MS_MAX } from '../../limits.ts';

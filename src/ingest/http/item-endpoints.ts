@@ -1,6 +1,6 @@
 /**
- * The endpoints below `/api/{project}/` that take items. An endpoint consists of the reader of its
- * bodies and of its answers; a row of {@link itemRoutes} gives its address. The request
+ * The endpoints below `/api/{project}/` that take items. An endpoint has a reader for its bodies,
+ * and the answers that it gives; a row of {@link itemRoutes} gives its address. The request
  * (request.ts) is the same for all of them.
  */
 import type { ExtraType, OtlpType } from '../../lib/item-types.ts';

@@ -90,8 +90,8 @@ function monthsOf(pairs: readonly unknown[]): Map<string, number> {
 }
 
 /**
- * Adds to the project's counts, by month, what another cell's counts have grown by since the last
- * call. A repeated call with the same counts changes nothing.
+ * Adds to the project's counts, by month, what the counts of another cell (installation of sluice)
+ * have grown by since the last call. A repeated call with the same counts changes nothing.
  * @returns the counts of this cell, without those from the other cell
  * @throws when Redis does not answer
  */

@@ -236,7 +236,7 @@ function createClient({ urls, replyMs, retryMs }: RedisClientOptions, secrets: S
     autoResendUnfulfilledCommands: false,
     autoResubscribe: false,
     // The deadline of calls is in redis.ts. This timeout only settles promises that a broken
-    // connection left behind, and is long enough for a stall.
+    // connection left behind. It is so long that it ends no call during a stall.
     commandTimeout: 10 * replyMs,
     connectTimeout: connectMs,
     // Without this, closing a connection waits for the server's side, and a stopped server never

@@ -268,8 +268,8 @@ export class LimitRedis {
 
   /**
    * Makes sure that a flush follows after the caller's current callback and its microtasks. While a
-   * batch is unanswered, the flush waits for that reply and for the events that the same poll of
-   * the event loop brings, but not longer than FLUSH_WAIT_MS_MAX. In a cluster it does not wait.
+   * batch is unanswered, the flush waits for its reply and for the events that the same poll of the
+   * event loop brings, but not longer than FLUSH_WAIT_MS_MAX. In a cluster it does not wait.
    */
   schedule(): void {
     if (this.#flushDue) return;

@@ -307,9 +307,9 @@ export class ScopeCache {
   }
 
   /**
-   * Gives back tokens for waiting requests that came too late. They never counted as outstanding
-   * reserve, from which the script subtracts `unused + used`. So `used` is set to `-granted`, which
-   * makes this sum 0.
+   * Gives back tokens for waiting requests that came too late. Such tokens never counted as
+   * outstanding reserve, from which the script subtracts `unused + used`. So `used` is set to
+   * `-granted`, which makes this sum 0.
    */
   #giveBack({ needBucket: bucket, granted }: WindowReply, endsAt: number): void {
     this.#addSettled({ bucket, unused: granted, used: -granted, endsAt, next: undefined });

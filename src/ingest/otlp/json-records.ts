@@ -16,8 +16,8 @@ const NAME_BYTES_MAX = 128;
 
 /**
  * Counts the records of an OTLP request in JSON, which comes in chunks of any size, and checks that
- * the lists around them are lists of objects. A list may be null. Records, and members other than
- * the lists, are skimmed.
+ * the lists around the records are lists of objects. A list may be null. Records, and members other
+ * than the lists, are skimmed.
  */
 export class JsonRecords implements JsonReceiver {
   records = 0;
@@ -33,7 +33,9 @@ export class JsonRecords implements JsonReceiver {
   #chunk: Buffer = NOTHING;
   /** Whether the last name that was read is the name of the list at its depth. */
   #isList = false;
-  /** Where the name begins in the chunk, and its bytes of earlier chunks. */
+  /**
+   * Where the name that is being read begins in the chunk; `#name` has its bytes of earlier chunks.
+   */
   #nameFrom: number | undefined;
   readonly #name = new ByteQueue(NAME_BYTES_MAX + 1);
 
@@ -56,7 +58,7 @@ export class JsonRecords implements JsonReceiver {
   }
 
   #verdict(noJson: NoJson | undefined): NoJson | 'no OTLP' | undefined {
-    return this.#isOtlp ? noJson : 'no OTLP'; // the fault that comes first in the text, however the chunks cut it
+    return this.#isOtlp ? noJson : 'no OTLP'; // the fault that comes first in the text
   }
 
   /** A value at an even depth is the request or an element of a list; at an odd depth, a member. */

@@ -46,7 +46,7 @@ export class ProtobufWalk {
   #next: 'tag' | 'value' | 'length' = 'tag';
   /** Whether the field that is being read is a resource, a scope or a record (FOLLOWED). */
   #isFollowed = false;
-  /** The number's bytes that have come, and their value. */
+  /** Of the varint that is being read: how many bytes have come, and their value. */
   #numberBytes = 0;
   #number = 0;
   /** Bytes of a field that are still to be skipped. */

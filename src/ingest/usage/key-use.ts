@@ -62,9 +62,9 @@ export class KeyUse {
   }
 
   /**
-   * Writes the keys one after another. A conflict (another worker has changed the same record) puts
-   * off only that key. Any other error means that the broker is away: one log line says so, and the
-   * remaining keys wait for the next flush.
+   * Writes the use of these keys, one after another. A conflict (another worker has changed the
+   * same record) puts off only that key. Any other error means that the broker is away: one log
+   * line says so, and the remaining keys wait for the next flush.
    */
   async #write(used: readonly Access[], hour: string): Promise<void> {
     for (const [at, access] of used.entries()) {

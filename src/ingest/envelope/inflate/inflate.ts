@@ -90,8 +90,8 @@ export class Base64Decoder {
  */
 const BROTLI_OPTIONS = { params: { [zlib.constants.BROTLI_DECODER_PARAM_LARGE_WINDOW]: 0 } };
 /**
- * Inflated bytes of brotli up to which a window of 1 MiB is enough: it reaches back 16 bytes less
- * than its size (RFC 7932 section 9.1), so up to here it reaches every byte.
+ * Inflated bytes of brotli up to which a window of 1 MiB is enough: a window reaches back 16 bytes
+ * less than its size (RFC 7932 section 9.1), so up to here it reaches every earlier byte.
  */
 const BROTLI_SYNC_BYTES_MAX = SYNC_INFLATED_BYTES_MAX - 16;
 /**

@@ -10,7 +10,7 @@ import type { Outcome } from '../answers/outcome.ts';
 type ProjectFigures = {
   requests: number;
   accepted: number;
-  /** Requests whose items inbound filters removed, all of them. */
+  /** Requests of which inbound filters removed all items. */
   filtered: number;
   /** Requests refused for the per-minute limit or the quota, or because the limiter was away. */
   limited: number;
