@@ -18,9 +18,9 @@ const ACK = Buffer.from('+ACK');
 const GONE_MAX = 100_000;
 /**
  * The delivery number that acknowledgements of missing messages carry. No consumer reaches this
- * number. With the true number, the next beyond the floor, an acknowledgement has a side effect in
- * nats-server 2.9: the floor moves to the acknowledged message, past others that are not
- * acknowledged. So only the acknowledgement of the message right beyond the floor carries the true
+ * number. An acknowledgement with the number of the next delivery beyond the floor has a side
+ * effect in nats-server 2.9: the floor moves to the acknowledged message, past others that are not
+ * acknowledged. So only the acknowledgement of the message right beyond the floor carries that
  * number. The floor then moves to the first message that the server still waits for.
  */
 const NO_DELIVERY = Number.MAX_SAFE_INTEGER;

@@ -108,8 +108,8 @@ export const isHeavy = (entry: QueuedWork): boolean =>
 
 /**
  * Estimates, at ingest, the work on an entry that its project owes, in ms. A heavy entry owes at
- * most HEAVY_OWES_MS, because no other entry waits while it is decoded. Any other entry owes at
- * most HEAVY_ENTRY_MS.
+ * most HEAVY_OWES_MS, because other entries wait for it much less than its decoding takes. Any
+ * other entry owes at most HEAVY_ENTRY_MS.
  */
 export const workOf = (entry: QueuedWork): number =>
   Math.min(isHeavy(entry) ? HEAVY_OWES_MS : HEAVY_ENTRY_MS, workWith(entry, RECORDING_SWELLS));
