@@ -125,7 +125,7 @@ export const SYNC_INFLATED_BYTES_MAX = 1 * MIB;
 export const INFLATING_BYTES_MAX = 128 * MIB;
 /**
  * Inflated bytes of the bodies in the InflationQueue that are at work. A body is at work from its
- * first inflated byte until its envelope is stored. A larger body is at work alone.
+ * first inflated byte until its envelope is stored. A body larger than this bound is at work alone.
  */
 export const INFLATED_AT_ONCE_BYTES_MAX = 24 * MIB;
 /**
@@ -221,8 +221,8 @@ export const REFUSED_DRAIN_BYTES_MAX = 2 * BODY_BYTES_SETTING_MAX;
 export const REFUSED_DRAIN_PIECES_RATIO = 10;
 /**
  * Time until an answer is due, from an envelope's last body byte or the start of a heartbeat's
- * publish. After it, nothing more is tried. The answer is 503 when nothing can have been queued
- * (500 where the disk is the cause), else 500. The admission has time-outs of its own,
+ * publish. After this time, nothing more is tried. The answer is 503 when nothing can have been
+ * queued (500 where the disk is the cause), else 500. The admission has time-outs of its own,
  * REDIS_REPLY_MS_MAX and CHECKPOINT_READ_MS_MAX.
  */
 export const ANSWER_MS_MAX = 2_000;

@@ -155,7 +155,9 @@ export class Session {
 
 const GUESS = 'a guess: set SLUICE_PUBLIC_URL to what clients reach';
 
-/** Returns a remark beside a printed URL for clients; undefined when no setting is missing. */
+/**
+ * Returns a remark to print beside a URL for clients when its host is a guess; otherwise undefined.
+ */
 export const remarkOnUrls = ({ isUrlGuessed }: Operations): string | undefined =>
   isUrlGuessed ? `(its host is ${GUESS})` : undefined;
 

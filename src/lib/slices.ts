@@ -25,7 +25,7 @@ export class Slices {
   readonly #waiting: (() => void)[] = [];
   #isWaking = false;
 
-  /** @param now monotonic milliseconds */
+  /** @param now returns monotonic milliseconds */
   constructor(now: () => number = () => performance.now()) {
     this.#now = now;
   }

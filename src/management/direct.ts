@@ -91,18 +91,21 @@ function pageOf<T>(sorted: readonly T[], isBehind: (one: T) => boolean, { limit 
   return sorted.filter(isBehind).slice(0, limit);
 }
 
-/** Fields that lists are sorted by. `used` replaces the usage that is known of the project. */
+/**
+ * Fields that lists are sorted by. `used`, where it is set, is the usage to sort by instead of the
+ * present one.
+ */
 type Named = { id: string; name?: string | undefined; used?: number | undefined };
 const compareProjects = (one: Named, other: Named): number => compareIds(one.id, other.id);
 const { compare: compareTexts } = new Intl.Collator('en', { numeric: true });
-/** Puts projects without a name last. */
+/** Compares projects by name. Projects without a name come last. */
 function compareNames(one: Named, other: Named): number {
   if (one.name === undefined || other.name === undefined)
     return Number(one.name === undefined) - Number(other.name === undefined) || compareProjects(one, other);
   return compareTexts(one.name, other.name) || compareProjects(one, other);
 }
 
-/** Puts the project with the largest usage first. */
+/** Makes a comparison that puts the project with the largest usage first. */
 const byUsage =
   (usage: ReadonlyMap<string, number> = new Map()) =>
   (one: Named, other: Named): number => {
@@ -174,10 +177,10 @@ export class DirectOperations implements Operations {
   }
 
   /**
-   * Reads this month's usage of all projects for a list that wants it. A list that only shows usage
-   * goes without usage that cannot be read. The checkpoints have the usage, so the page, at which
-   * many people may look, asks Redis nothing.
-   * @throws OperationError when usage sorts the list and cannot be read
+   * Reads this month's usage of all projects for a list that wants it. When the usage cannot be
+   * read, a list that only shows it goes without it. The usage comes from the checkpoints, so that
+   * the page, at which many people may look, asks Redis nothing.
+   * @throws OperationError when the usage sorts the list and cannot be read
    */
   async #usageFor({ usage, sort }: ProjectPage): Promise<ReadonlyMap<string, number> | undefined> {
     if (!usage && sort !== 'usage') return undefined;

@@ -21,7 +21,10 @@ type LostCountsOptions = {
   lookMs?: number;
 };
 
-/** Projects whose counts are raised at the same time. Redis must answer all within its time-out. */
+/**
+ * Number of projects whose counts are raised at the same time. Redis must answer all of these
+ * requests within its time-out.
+ */
 const BATCH = 100;
 
 /**
@@ -29,8 +32,8 @@ const BATCH = 100;
  * this, because only the processor has the sink.
  *
  * A worker leaves a note in the bucket of counters when it finds counts or windows lost, or a count
- * in Redis that is lower than the worker's own. While the note exists, the processor looks again
- * and again, and each look raises every count of the month that is lower than the tally.
+ * in Redis that is lower than the worker's own. While the note exists, the processor compares again
+ * and again. Each comparison, a look, raises every count of the month that is lower than the tally.
  *
  * Raising a count to the tally is right at any moment, for any number of processors: the tally has
  * only requests that were counted, so a lower count has lost some. A look never lowers a count, and
@@ -38,7 +41,8 @@ const BATCH = 100;
  * the worker then leaves a note again.
  *
  * After LOSS_LOOKS_MIN looks, the processor remembers the last sequence of each stream. When all
- * frames up to these sequences are done, it looks for the last time and removes the note.
+ * frames up to these sequences are done, the processor looks for the last time and removes the
+ * note.
  *
  * A look skips each id under which a project was deleted this month, because the tally also has the
  * deleted project's requests.
@@ -48,7 +52,7 @@ export class LostCounts {
   readonly #bucket: CheckpointBucket;
   readonly #timer: NodeJS.Timeout;
   #looking: Promise<void> | undefined;
-  /** The note that the looks work on. */
+  /** The note of the loss that is being restored. */
   #loss: NotedLoss | undefined;
   #looks = 0;
   /** The last sequence of each stream, remembered after LOSS_LOOKS_MIN looks. */

@@ -27,7 +27,7 @@ export type StoredProjectJson = { project: ProjectJson; revision: number };
 /** A key, and the revision of the record that contains the key. */
 export type StoredKeyJson = { key: KeyJson; revision: number };
 
-/** Whether the project of a put must be new, or must exist. */
+/** Whether putProject() expects the project to be new or to exist. */
 export type Presence = 'new' | 'there';
 
 /** The deleted record, or the id alone when only the usage of an earlier project was left. */
@@ -46,7 +46,7 @@ export const PROJECT_SORTS = ['id', 'name', 'usage'] as const;
 export type ProjectPage = NamePage & {
   search?: string | undefined;
   sort?: (typeof PROJECT_SORTS)[number] | undefined;
-  /** Whether each project has its usage, as it has when usage sorts the list. */
+  /** Whether the list has each project's usage. A list that is sorted by usage always has it. */
   usage?: boolean | undefined;
   /** Usage of the project `after` in the page before, when usage sorts the list. */
   used?: number | undefined;

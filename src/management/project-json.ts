@@ -288,7 +288,11 @@ export function differences(one: Project, other: Project, now: number): (keyof P
   return names.filter((name) => !isDeepStrictEqual(before[name], after[name]));
 }
 
-/** @throws InvalidError */
+/**
+ * Makes the record that a project has after the changes.
+ * @throws InvalidError naming each wrong field; ConflictError when the new key is another key of
+ * the project
+ */
 export function changedRecord(before: Project, changes: ProjectChanges, now: number): Project {
   const { key, enabled = before.enabled !== false, rateLimits = {}, ...fields } = changes;
   const limits = Object.entries({ ...(rateLimits && before.rateLimits), ...rateLimits });

@@ -37,8 +37,8 @@ export type TailWanted = {
 
 /**
  * Function that makes the lines to show: one line for an item or a refusal, several for an OTLP
- * request, which has a line for each container. A reader without time does not call this function,
- * which spares the parsing.
+ * request, which has a line for each container. A reader that is behind does not call this
+ * function, which spares the parsing.
  */
 export type Sighting = () => readonly Seen[];
 

@@ -123,7 +123,7 @@ async function isQueued(
 ): Promise<boolean> {
   for (const range of ranges)
     while (range.from <= range.to) {
-      // The client library's type does not know this question.
+      // The client library's type lacks `next_by_subj`.
       const next = { seq: range.from, next_by_subj: '>' };
       const frame = await manager.streams.getMessage(range.stream, next);
       if (!frame || frame.seq > range.to) break;

@@ -18,7 +18,8 @@ export type Usage = {
 export type UsageByHour = Usage & { hours: HourOfOutcomes[] };
 
 /**
- * Projects that Redis is asked about at the same time. Redis must answer all within its time-out.
+ * Number of projects that Redis is asked about at the same time. Redis must answer all of these
+ * requests within its time-out.
  */
 const BATCH = 100;
 
@@ -32,8 +33,9 @@ const percentOf = (current: number, quota: number): number =>
 export type UsageReader = { connections: Connections; checkpoints: CheckpointBucket };
 
 /**
- * Reads the count of this month from Redis. If Redis has none, returns the checkpoint from which
- * counting would resume.
+ * Reads the usage of this month: the count in Redis or, if Redis has none, the checkpoint from
+ * which counting would resume.
+ * @throws OperationError when the usage cannot be read
  */
 export async function usageOf(reader: UsageReader, project: Project): Promise<Usage> {
   const redis = await reader.connections.redis();

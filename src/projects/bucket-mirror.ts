@@ -60,7 +60,7 @@ const PULL_GRACE_MS = 5_000;
 const CONSUMER_IDLE_MS = 5_000;
 /**
  * Codes of an answer that ends a pull without a fault: no message came in the pull's time, or the
- * broker gave the pull up.
+ * broker gave up the pull.
  */
 const PULL_ENDED: ReadonlySet<number | undefined> = new Set([404, 408]);
 
@@ -74,7 +74,7 @@ const PULL_ENDED: ReadonlySet<number | undefined> = new Set([404, 408]);
  * Entries are pulled in slices, and the next slice is requested in a later turn of the event loop.
  * So no turn handles more than one slice, however fast the broker is.
  *
- * The consumer is deleted with the watch. When that request is lost or this process is killed, the
+ * A watch that stops deletes its consumer. When this request is lost or the process is killed, the
  * broker deletes the consumer after CONSUMER_IDLE_MS. The consumer also disappears when the broker
  * ends, since it is in the broker's memory.
  */

@@ -36,7 +36,10 @@ export async function brokerNow(link: NatsLink): Promise<number> {
   return entry.created.getTime();
 }
 
-/** The management API with a time-out that lets a mirror be up to date again within seconds. */
+/**
+ * Makes a manager of JetStream. Its time-out is so short that a mirror is up to date again within
+ * seconds.
+ */
 export function registryManager(link: NatsLink, timeout = REGISTRY_REQUEST_MS): Promise<JetStreamManager> {
   return jetstreamManager(link.connection, { checkAPI: false, timeout });
 }

@@ -94,8 +94,8 @@ export class ProjectState extends Slotted implements RateScope, Access {
   limit: number | undefined;
   privacy: ProjectPrivacy | undefined;
   /**
-   * The project's only key, when the record has no `keys`. Otherwise undefined: see `#keys`.
-   * Undefined also when the project is disabled or deleted.
+   * The project's only key. Undefined when the record has `keys` (see `#keys`), and when the
+   * project is disabled or deleted.
    */
   #plainKey: string | undefined;
   #keys: readonly KeyState[] | undefined = undefined;

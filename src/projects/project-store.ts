@@ -137,7 +137,7 @@ export class ProjectStore {
 
   /**
    * Finds a project by id or alias.
-   * @throws RegistryError when there is none
+   * @throws RegistryError when there is none, or its record cannot be read
    */
   async get(idOrAlias: string): Promise<Project> {
     return (await this.find(idOrAlias)).project;

@@ -24,8 +24,9 @@ export const PLAN_LIMITS: Record<Plan, number> = {
 
 const NUMERIC_ID = /^[1-9]\d{0,18}$/;
 /**
- * A CUID has 25 characters and begins with c. A CUID2 has 2 to 32 and begins with a letter;
- * @paralleldrive/cuid2 makes 24 by default.
+ * A CUID has 25 characters and begins with c. A CUID2 begins with a letter and may have 2 to 32
+ * characters, by default 24 (@paralleldrive/cuid2). A CUID2 with fewer than 20 characters is
+ * refused.
  */
 const CUID = /^[a-z][a-z0-9]{19,31}$/;
 

@@ -70,7 +70,7 @@ export class Replica {
     return this.#tokens.has(token);
   }
 
-  /** Whether JetStream answered the last request about both buckets. */
+  /** Whether JetStream answered the last request about each of the two buckets. */
   get brokerAnswers(): boolean {
     return this.#mirrors.every(({ found }) => found !== 'away');
   }

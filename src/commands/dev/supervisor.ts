@@ -62,7 +62,10 @@ export async function superviseServer(
   return { url, stop };
 }
 
-/** Asks by node:http, because `fetch` compiles WebAssembly and keeps 16 MB for it. */
+/**
+ * Whether the URL answers with status 200. This uses node:http, because `fetch` compiles
+ * WebAssembly and keeps 16 MB for it.
+ */
 function answersOk(url: string): Promise<boolean> {
   return new Promise((resolve) => {
     get(url, { agent: false }, (answer) => {

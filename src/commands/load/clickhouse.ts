@@ -35,7 +35,10 @@ const STORED = [
  */
 const CLOCKS_MS = 300_000;
 
-/** @throws SinkSettingError */
+/**
+ * Makes the reader.
+ * @throws SinkSettingError when the URL is wrong
+ */
 export function readClickHouseStored(url: string): StoredReader {
   const server = new Server(url);
   // Earlier months are not read: they no longer grow, and may be large.

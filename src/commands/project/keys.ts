@@ -16,7 +16,10 @@ const UNITS_MS = { s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000, w: 7 * 86_4
 const DURATION = /^([1-9]\d{0,4})([smhdw])$/;
 const DATE = /^(\d{4}-\d\d-\d\d)(T\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d))?$/;
 
-/** @returns milliseconds */
+/**
+ * Parses a duration such as `90s` or `4w`.
+ * @returns milliseconds
+ */
 export function parseDuration(text: string): number {
   const [, count, unit] = DURATION.exec(text) ?? [];
   if (count === undefined) return refuse('It is a number and a unit: 90s, 30m, 12h, 30d or 4w.');
@@ -24,7 +27,8 @@ export function parseDuration(text: string): number {
 }
 
 /**
- * @returns Unix ms; NaN for a text that is no date, and for a day that no month has, as 2027-02-31
+ * Parses a date or an RFC 3339 text.
+ * @returns Unix ms; NaN for any other text, and for a day that no month has, such as 2027-02-31
  */
 function parseDate(text: string): number {
   const [, day] = DATE.exec(text) ?? [];

@@ -18,8 +18,8 @@ import { CommandError, type Session, UsageError, withSession } from '../session.
 import { parseProjectId } from './fields.ts';
 
 /**
- * Pause after the two cells have told each other how many requests of the project they counted
- * this month.
+ * Pause between two exchanges, in which the cells tell each other how many requests of the project
+ * they counted this month.
  */
 const SHARE_MS = 250;
 /** Time after which every connected worker has seen a change of the registry. */

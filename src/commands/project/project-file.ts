@@ -59,7 +59,7 @@ class SourceText {
 
   /**
    * Returns the document as plain values.
-   * @throws ProjectFileError when the aliases in the document expand too often
+   * @throws ProjectFileError when aliases of YAML in the document expand too often
    */
   value(): unknown {
     try {

@@ -55,7 +55,7 @@ const TEXT_TYPE = 'text/plain; version=0.0.4; charset=utf-8';
 type Page = {
   status?: number;
   body?: string;
-  /** The body where it comes bit by bit. */
+  /** Body that is sent line by line, instead of `body`. */
   lines?: Readable;
   type?: string;
   headers?: Readonly<Record<string, string>>;

@@ -28,7 +28,7 @@ const SIGN_OF_LIFE_MS = 10_000;
 export class TailLines extends Readable {
   readonly #clock: Clock;
   readonly #alive: NodeJS.Timeout;
-  /** Lines of the second that began at `since`, monotonic ms. */
+  /** Number of lines that were sent in the second that began at `since`, monotonic ms. */
   #second = { since: Number.NEGATIVE_INFINITY, lines: 0 };
   #missed = 0;
 

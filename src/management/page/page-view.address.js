@@ -31,8 +31,9 @@ function pageAddress() {
   }
 
   /**
-   * Draws the page for its address with `draw`, and then scrolls to where this page was left. An
-   * address that comes from a link has no such place; its project is scrolled to instead.
+   * Draws the page for its address with `draw`, and then scrolls to the place where the reader left
+   * it. An address that comes from a link has no such place; the page then scrolls to the project
+   * that the address names.
    */
   async function move(draw) {
     history.scrollRestoration = 'manual';

@@ -15,7 +15,7 @@ function editing({ el, panel, copy }) {
   /** Seconds that a test event may take until it is stored. */
   const TEST_WAIT_SEC = 10;
 
-  /** Lines that set up an SDK, by its name. */
+  /** Lines that set up an SDK, by the name of the SDK. */
   const SNIPPETS = {
     Browser: (dsn) => `import * as Sentry from '@sentry/browser';\nSentry.init({ dsn: '${dsn}' });`,
     Node: (dsn) => `import * as Sentry from '@sentry/node';\nSentry.init({ dsn: '${dsn}' });`,

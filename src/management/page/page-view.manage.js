@@ -41,7 +41,10 @@ function management({ $, el, svg, panel, usageCell, whole, bytes, groups, author
     return { json, next, etag: answer.headers.get('ETag') };
   }
 
-  /** Sends a request to the management API. An answer that refuses is an error. */
+  /**
+   * Sends a request to the management API. Throws an Error when the status of the answer is no
+   * success.
+   */
   async function send(path, { method = 'GET', body, etag, signal } = {}) {
     const isChange = method !== 'GET';
     const headers = {

@@ -6,7 +6,7 @@ function refusalTail({ $, el, whole, bytes, row, send, tell, address }) {
   const SHOWN_MAX = 200;
   const section = $('refusals');
   const [rows, note, button] = ['tbody', '.empty', 'button'].map((name) => section.querySelector(name));
-  /** Ends the present watch; undefined while the reader does not watch. */
+  /** Controller that ends the present watch; undefined while the reader does not watch. */
   let watch;
 
   function refusalRow({ at, project_id: id, outcome, reason = '–', key, bytes: size, missed }) {
