@@ -228,8 +228,8 @@ export class DevStart {
 
 /** Makes the URL at which this machine reaches a program that listens on `host`. */
 function urlOf(host: string, port: number): string {
-  // The URL does not say localhost, because clients first try ::1 for it, and nothing listens
-  // there.
+  // The URL does not say localhost, because clients first try ::1 for localhost, and nothing
+  // listens on ::1.
   if (host === '0.0.0.0') return `http://127.0.0.1:${port}`;
   if (host === '::') return `http://localhost:${port}`;
   return `http://${host.includes(':') ? `[${host}]` : host}:${port}`;

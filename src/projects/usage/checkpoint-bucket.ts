@@ -5,7 +5,7 @@ import { COUNTERS_BUCKET } from '../../stream/topology.ts';
 import { openBucket } from '../bucket.ts';
 import { changeRecord, readRecord, recordKeys, removeRecords } from './records.ts';
 
-/** For each project by id, its position in the month. */
+/** For each project by id, its usage in the month. */
 export type MonthCounts = Map<string, number>;
 
 /**
