@@ -59,7 +59,7 @@ export class UploadBudget {
   readonly disk: SpoolDisk;
   readonly #freeBlocks: Buffer[] = [];
   readonly #spoolBytesMax: number;
-  /** The counters whose bounds lead to a 503. */
+  /** The counters whose bounds lead to a 503 (see the head of this file). */
   readonly shares: Readonly<Record<'held' | 'spooled' | 'uploads' | 'requests' | 'unpaced', FairShare>>;
 
   constructor(options: {

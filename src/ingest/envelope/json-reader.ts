@@ -19,7 +19,7 @@ type Kind = {
   readonly isList: boolean;
   /** Whether the object's member `event_id` is the id under which the event is stored. */
   readonly hasId: boolean;
-  /** The reason for a body that is no such JSON. */
+  /** The reason with which a body is refused that is not JSON of this kind. */
   readonly notThis: Malformed;
 };
 
@@ -37,8 +37,8 @@ const ID_NAME = 'event_id';
 const ID_NAME_JSON = Buffer.from(JSON.stringify(ID_NAME));
 
 /**
- * Whether a JSON string is the name of the id. Most other names are recognised by their length
- * alone.
+ * Whether a JSON string is the name of the id. A name of another length, without escapes, is told
+ * apart by its length alone.
  */
 function isIdName(json: Buffer): boolean {
   if (json.length === ID_NAME_JSON.length && json.equals(ID_NAME_JSON)) return true;

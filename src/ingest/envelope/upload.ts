@@ -111,8 +111,8 @@ export type UploadOptions = {
  */
 const DISTRUSTED_BODIES = 100;
 /**
- * By project: how many of its next bodies without a claimed size are inflated by zlib's threads; 0
- * when the project is not distrusted.
+ * By project: how many of the project's next bodies without a claimed size are inflated by zlib's
+ * threads; 0 when the project is not distrusted.
  */
 export const DISTRUST = new Slot(
   () => ({ bodies: 0 }),

@@ -93,8 +93,8 @@ export interface BodyReader {
    */
   overdue(): void;
   /**
-   * Called when the body comes in more pieces than its size explains. The reader must refuse the
-   * request now, because each small piece costs as much as a large one.
+   * Called when the body comes in too many pieces for its size. The reader must refuse the request
+   * now, because each small piece costs as much as a large one.
    */
   inTinyPieces(): void;
   /** Called when the client went away, or was cut because its body was too slow. */

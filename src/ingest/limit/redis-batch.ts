@@ -106,7 +106,7 @@ const isUint = (arg: ScriptArg): arg is number =>
 class EvalSha extends Command {
   /**
    * Prefix of every key: `?keyPrefix=` in the server's URL. ioredis adds the prefix only to keys
-   * that ioredis itself writes.
+   * that ioredis itself writes, so it is added here.
    */
   readonly #prefix: string;
   readonly #keys: readonly string[];

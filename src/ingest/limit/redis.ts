@@ -288,8 +288,9 @@ export class LimitRedis {
   }
 
   /**
-   * Queues one call for the next flush; a gatherer queues it for the flush under way. The object
-   * itself is queued, not a copy, because V8 copies by spread in its slow path.
+   * Queues one call for the next flush; a call that a function of {@link beforeFlush} makes joins
+   * the flush under way. The object itself is queued, not a copy, because V8 copies by spread in
+   * its slow path.
    */
   call(call: GatheredCall): void {
     this.#queue.push(call);

@@ -79,7 +79,7 @@ type LedgerOptions = { link: NatsLink; log: Log; clock?: Clock };
  */
 export class OutcomeLedger {
   readonly #options: Required<LedgerOptions>;
-  /** Projects with counts that are not gathered yet. */
+  /** Projects with new counts, which `#gather` moves to `#pending`. */
   #fresh: ProjectState[] = [];
   /**
    * Gathered counts that are not written yet, by the key of their record, each with its project.

@@ -39,8 +39,8 @@ let garbageBytes = 0;
  * Counts the garbage of the inflaters, and asks V8 for a young collection when there is much. zlib
  * makes a new buffer for each piece of output. The buffer is garbage once it was copied, and V8
  * frees it when it collects the young space. Node 20 does so often enough. Node 24, unless asked,
- * first marks the worker's whole heap, once for each bomb. Marking takes 10 to 20 ms, a young
- * collection 1 or 2 ms (measured).
+ * first marks the worker's whole heap, once for each body that inflates to very much. Marking takes
+ * 10 to 20 ms, a young collection 1 or 2 ms (measured).
  */
 function noteGarbage(bytes: number): void {
   garbageBytes += bytes;
