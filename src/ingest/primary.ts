@@ -37,7 +37,9 @@ import { type Readiness, WorkerPool } from './worker-pool.ts';
 export const ADMIN_PORT = 8081;
 const SCRAPE_MS_MAX = 500;
 
-/** Metrics about the servers that ingest needs: their streams, certificates and credentials. */
+/**
+ * Metrics about the NATS and Redis servers: streams, ends of certificates and of NATS credentials.
+ */
 class ServerFigures {
   readonly #credsFile: string | undefined;
   readonly #certificates: Certificates;

@@ -54,8 +54,8 @@ export class SpoolDisk {
   }
 
   /**
-   * Whether a call has been under way for longer than half of SPOOL_CALL_MS_MAX. If so, a request
-   * that is late is late because of the disk, not because of the machine.
+   * Whether a call has been under way for longer than half of SPOOL_CALL_MS_MAX. If so, the disk is
+   * the reason for requests that are late, not a busy machine.
    */
   get isLate(): boolean {
     return this.#oldestMs > SPOOL_CALL_MS_MAX / 2;

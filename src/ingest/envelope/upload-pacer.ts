@@ -13,8 +13,8 @@
  * All arriving uploads are paused while whole uploads have WHOLE_UPLOADS_BYTES_MAX bytes, or
  * QUEUED_BYTES_MAX bytes wait. TCP then makes their clients wait, and bytes on their way stay in
  * the kernel. Afterwards the uploads go on in the order in which they were paused. Only a few do so
- * in each turn of the event loop, because each may be whole with its next chunk. Both sums fall
- * without any paused upload going on, so there is no deadlock.
+ * in each turn of the event loop, because each may be whole with its next chunk. Both sums (of
+ * whole and of waiting bytes) fall without any paused upload going on, so there is no deadlock.
  *
  * An upload in the middle of its body is paused with the others, and its client sees a slower
  * network. A small compressed body cannot be paused, because it is whole before the worker knows

@@ -54,7 +54,7 @@ const SERVER = /^(?:sentry[./-]|curl\/|python-requests\/|node(?![a-z]))/i;
 /**
  * User-Agents that are wanted although they look like a crawler's: in-app browsers, a person's own
  * assistant, uptime checks that were asked for, and the requests that chat servers send to a
- * company's own application. Sogou makes a browser and a crawler.
+ * company's own application. Sogou's browsers are wanted, too, but its crawler is not.
  */
 const WANTED =
   /\bFBA[NV]\/|\bSlack\/|\bSlackbot 1\.|\bMattermost-Bot\/|\bSogou(?:MSE|MobileBrowser|Search)\b|ChatGPT-User|SentryUptimeBot/i;

@@ -113,7 +113,7 @@ export class FieldPicker {
   /** Number of fields that were read and that filters ask for, repeated ones included. */
   #fields = 0;
   #depth = 0;
-  /** Whether the next string is a name, at depth 1. */
+  /** Whether the next string at depth 1 is the name of a field. */
   #expectsName = false;
   #inString = false;
   /** Digits of an escape that must still come; ESCAPE_BEGINS right behind its backslash. */

@@ -25,7 +25,7 @@ const withoutPort = (text: string): string =>
 
 /**
  * Finds the address of a client behind trusted proxies (SLUICE_TRUSTED_PROXIES). Each proxy appends
- * the address from which its request came to X-Forwarded-For. So the last address that is not a
+ * to X-Forwarded-For the address from which its request came. So the last address that is not a
  * trusted proxy's is the client's. Everything before it was written by the client itself and proves
  * nothing.
  */

@@ -66,7 +66,7 @@ function queryKey(query: string): string {
 const unquoted = (value: string): string =>
   value.length > 1 && value.startsWith('"') && value.endsWith('"') ? value.slice(1, -1) : value;
 
-/** Number of characters in `compat_key` and in `sentry_key`. */
+/** Number of characters of each name of the key. */
 const NAME_CHARS = 10;
 
 /**

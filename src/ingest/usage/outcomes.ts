@@ -128,7 +128,10 @@ export class OutcomeLedger {
     await this.flush();
   }
 
-  /** Moves the fresh counts of all projects into their pending days, under the current hour. */
+  /**
+   * Moves the new counts of all projects (FRESH) into the days of `#pending`, under the current
+   * hour.
+   */
   #gather(): void {
     const time = new Date(this.#options.clock.now()).toISOString();
     const hour = time.slice(11, 13);

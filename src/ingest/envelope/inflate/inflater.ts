@@ -157,7 +157,7 @@ export class Inflater {
   #onData(bytes: Buffer): void {
     if (this.#destroyed) return;
     this.#windowBytes = Math.min(this.#windowBytes + bytes.length, WINDOW_BYTES_MAX[this.#encoding]);
-    // Several pieces may lie in one buffer of zlib, because their sizes depend on the client's
+    // A piece may be a small part of a buffer of zlib, because its size depends on the client's
     // chunks.
     this.#options.onBytes(withoutRoom(bytes));
     noteGarbage(bytes.length);
