@@ -39,18 +39,21 @@ afterAll(async () => {
 
 const HEAD = `# What the load tester says of a server with a fault
 
-This page shows whether \`sluice load\` tells the truth about a server that has a fault. Each column is a test server
-with one fault, each row a value that \`sluice load\` prints.
+This page shows whether \`sluice load\` tells the truth about a server that has a fault. A test ran the command against
+nine test servers. Each column of the table is a server, each row a value that \`sluice load\` prints.
 
-In each cell, the value before the slash follows from the notes of the test server, which knows when each request
-came and when it was answered. The value after the slash is what \`sluice load\` printed. Times are in ms.
+In each cell, the value before the slash is the true one. It follows from the notes of the server, which wrote down when
+each request came and when it was answered. The value after the slash is what \`sluice load\` printed. Times are in ms.
 
-- *Bound* says how far apart the two may be. A time below a second may be 20 ms off, and a count that ends at the
-  border of a second may have the requests of 20 ms more or less.
-- *A second* shows, of the lines that \`sluice load\` prints each second, the one that is furthest off.
-- *The load* is 200 requests a second for 2 s, then 100 a second for 2 s, after a warm-up of 0.5 s, with 300
-  connections. Every server also waits 1.0 to 1.4 s before it answers. Which request meets a fault is drawn from a
-  seed.
+- *The column "bound"* says how far apart the two values may be. Where it says 2 %, a difference of up to 20 ms, or of
+  up to 4 requests (as many as are sent in 20 ms), is allowed even if it is more than 2 %.
+- *The load* is 200 requests a second for 2 s (stage 1), then 100 a second for 2 s (stage 2), with 300 connections.
+  Before, there is a warm-up of 0.5 s with 100 requests. These requests count only in the rows "answered", "verify", "a
+  second" and "the server's".
+- *The servers.* Every server waits 1.0 to 1.4 s before it answers, and has the fault that its column names. The seed of
+  the test decides which requests meet the fault. The last server has all faults at once but "takes 100/s".
+- *The rows "a second"*: \`sluice load\` prints a line each second. A cell has the values of the second in which the two
+  are furthest apart.
 
 This command makes the page:
 \`LOAD_TABLE=docs/load-faults.md npx vitest run --config test/vitest.config.ts --project load test/bench/load-faults.test.ts\`
