@@ -92,6 +92,8 @@ export class TcpProxy {
   readonly #server: Server;
   readonly #sockets = new Set<Socket>();
   #weather: Weather = {};
+  /** Number of connections that clients have made so far. */
+  joined = 0;
   readonly port: number;
 
   private constructor(server: Server, port: number) {
@@ -127,6 +129,7 @@ export class TcpProxy {
 
   /** For the server's callback. */
   join(client: Socket, targetPort: number): void {
+    this.joined++;
     const target = connect({ port: targetPort, host: '127.0.0.1', noDelay: true, allowHalfOpen: true });
     const ends = [client, target] as const;
     for (const socket of ends) {

@@ -1,3 +1,4 @@
+import { once } from 'node:events';
 import { Worker } from 'node:worker_threads';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { type Admission, CACHES, type RateDecision } from '../../../src/ingest/limit/admission.ts';
@@ -17,21 +18,30 @@ import {
 import { STORES, type Store } from './stores.ts';
 
 const PING_OF_ANOTHER = `
-  const { port, answered } = require('node:worker_threads').workerData;
-  const socket = require('node:net').connect(port, '127.0.0.1', () => socket.write('PING\\r\\n'));
+  const { parentPort, workerData } = require('node:worker_threads');
+  const { port, answered } = workerData;
+  const socket = require('node:net').connect(port, '127.0.0.1', () => parentPort.postMessage('connected'));
+  parentPort.once('message', () => socket.write('PING\\r\\n'));
   socket.on('data', () => {
     Atomics.store(answered, 0, 1);
     Atomics.notify(answered, 0);
     socket.destroy();
   });`;
 
-/** Stops this thread until Redis has answered another connection, and so all that it got before from this one. */
-function waitForRedis(url: string): void {
+/** Another connection to Redis, from a thread of its own, which takes long to start. */
+async function anotherConnection(url: string): Promise<{ wait(): void }> {
   const answered = new Int32Array(new SharedArrayBuffer(4));
   const port = Number(new URL(url).port);
   const asking = new Worker(PING_OF_ANOTHER, { eval: true, workerData: { port, answered } });
-  expect(Atomics.wait(answered, 0, 0, 10_000)).not.toBe('timed-out');
-  void asking.terminate();
+  await once(asking, 'message');
+  return {
+    /** Stops this thread until Redis has answered there, and so all that it got before from here. */
+    wait: () => {
+      asking.postMessage('ask');
+      expect(Atomics.wait(answered, 0, 0, 10_000)).not.toBe('timed-out');
+      void asking.terminate();
+    },
+  };
 }
 
 describe.each(STORES)('on $name', ({ start }) => {
@@ -147,12 +157,13 @@ describe.each(STORES)('on $name', ({ start }) => {
       const [limiter] = makeLimiters(1) as [Admission];
       const of = scope(1);
       await take(limiter, scope(1));
+      const another = await anotherConnection(server.urls[0] as string);
       const before = callCount();
       const first = Promise.all([take(limiter, of), take(limiter, of)]);
       // After this turn's flush: the reply comes while nothing runs here, the request just before it is read.
       const second = new Promise<RateDecision>((resolve) =>
         setImmediate(() => {
-          waitForRedis(server.urls[0] as string);
+          another.wait();
           void take(limiter, of).then(resolve);
         }),
       );

@@ -16,6 +16,7 @@ import {
   projectOf,
   type TestAdmission,
   take,
+  until,
 } from './limit-fixture.ts';
 import { STORES } from './stores.ts';
 
@@ -124,7 +125,9 @@ describe('a cut under a call', () => {
     const project = projectOf({ id: 't', limit: 60 });
     await take(admission, project);
     for (let idle = 0; idle < 2; idle++) {
+      const before = proxy.joined;
       proxy.reset();
+      await until('connected again', () => proxy.joined > before);
       await pause(2 * REDIS_REPLY_MS_MAX);
     }
     proxy.reset();

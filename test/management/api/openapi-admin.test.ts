@@ -382,8 +382,12 @@ it('takes whatever key and change of a key the document allows', async () => {
     const { operation } = api.operations.find((one) => one.path === path && one.method === method) ?? {};
     return allowed(bodyOf(operation as Operation) as Schema) as fc.Arbitrary<Record<string, unknown>>;
   };
+  // A key that was removed is not taken back.
+  const used = new Set<unknown>(['stays']);
   await fc.assert(
     fc.asyncProperty(fields(KEYS, 'POST'), fields(KEY, 'PATCH'), async (wanted, changes) => {
+      fc.pre(!used.has(wanted.key));
+      if (wanted.key !== undefined) used.add(wanted.key);
       const added = await ask('POST', KEYS, { url, body: wanted });
       expect([added.status, json(added)]).toMatchObject([201, { enabled: true, ...wanted }]);
       const own = { url: `${url}/${json(added).id}` };
