@@ -513,8 +513,9 @@ export const SCRUBBED_BYTES_MAX = 2 * RECORDING_BYTES_MAX;
 /** Bytes of a recording's first line, which gives its segment_id. */
 export const RECORDING_HEADER_BYTES_MAX = 4 * KIB;
 /**
- * How long the work on items may hold the processor's event loop at a time. Scrubbing one string of
- * 62 MiB holds the loop some 200 ms, because JavaScript joins the pieces of a string in one go.
+ * How long the work on items may hold the processor's event loop at a time. There is one exception:
+ * the end of scrubbing a large string, some 200 ms for 62 MiB, because JavaScript joins the pieces
+ * of a string in one go.
  */
 export const SLICE_MS_MAX = 5;
 /** Items below this size are decoded without a pause. */

@@ -76,7 +76,10 @@ const ofException = (name: string): Path[] => [
 const USER_ID = column('user_id', 'text', ['user', 'id']);
 const ORIGIN = own('word', 'environment', 'release', 'platform');
 const COMMON = [...ORIGIN, column('trace_id', 'text', ofTrace('trace_id')), USER_ID];
-/** An attribute of the element, or else of its resource, as OpenTelemetry's SDKs have them. */
+/**
+ * Paths of an attribute that the span or log itself has, or else its resource, where
+ * OpenTelemetry's SDKs put it.
+ */
 const ofResource = (name: string): Path[] => [attribute(name), attribute(`resource.${name}`)];
 const OF_ATTRIBUTES = [
   column(

@@ -14,7 +14,10 @@ export type AdmitCall = {
   /** Tokens a minute; undefined: no limit applies, and `ask` is undefined, too. */
   limit?: number | undefined;
   ask?: Ask | undefined;
-  /** Limits of the scope's further windows; set only together with `ask`. */
+  /**
+   * Limits of the windows, besides that of `limit`, in which each token must find room, too. Set
+   * only together with `ask`.
+   */
   further?: readonly WindowLimit[];
   /** Requests a month; undefined: there is no quota, or overage is enabled. */
   quota?: number | undefined;

@@ -5,28 +5,28 @@
  *
  * *Late*: a reply takes long, but comes within 700 ms. Requests wait for it, then go on. A token
  * whose reply took more than 250 ms is asked for once more, and leases are longer while replies are
- * slow. Each request that is answered 200 is counted once. A request whose waits add up to more
- * than the 2 s of an answer gets 503, and its position is given back.
+ * slow. Each request that is answered 200 is counted once. A request that has waited for more than
+ * 2 s in all, the longest time of an answer, gets 503, and its position is given back.
  *
  * *Cut*: the connection breaks, or the server is read-only ({@link isCut}). Requests wait up to 700
- * ms for a new connection. A request whose call was lost makes a new call; tokens and positions
- * that the lost call took are wasted. On a single server (not a cluster), a late reply and a cut
- * together take at most a second.
+ * ms for a new connection. A request whose call was lost makes a new call. The lost one is not sent
+ * again, because it may have run: the tokens and positions that it took are wasted. On a single
+ * server (not a cluster), a late reply and a cut together take at most a second.
  *
- * *Away*: Redis says that it does not do its work ({@link AWAY}), sends no reply within `replyMs`,
- * or cannot be connected to for that long. All requests that wait, and all that come before Redis
- * answers a PING, are answered at once as {@link WHILE_AWAY} says; in a cluster only the requests
- * that need the keys concerned. A server that is out of memory or short of replicas answers PINGs,
- * so there one batch in 250 ms tries again. No call is sent again, because it may have run.
+ * *Away*: Redis says that it does not do its work ({@link AWAY}), sends no reply within 700 ms
+ * (`replyMs`), or cannot be connected to for that long. All requests that wait, and all that come
+ * before Redis answers a PING, are answered at once as {@link WHILE_AWAY} says; in a cluster only
+ * the requests that need the keys concerned. A server that is out of memory or short of replicas
+ * answers PINGs, so there one batch of calls in 250 ms tries again.
  *
  * *A bug*: a script fails for another reason ({@link isScriptFault}). Requests of the failed call
  * are answered as {@link WHILE_AWAY} says, the error is logged, and other projects go on.
  *
  * *Back*: the scripts decide again. NOSCRIPT says that the cache of scripts was flushed and nothing
  * has run, so the source is sent. A Redis that comes back empty, or lost its last writes in a
- * failover, admits up to one more limit in a window; this is counted as state lost. A month without
- * a count (MISSING) goes on from its checkpoint. Both losses leave a note, and the processor raises
- * the counts to its tally (management/lost-counts.ts).
+ * failover, may admit a whole limit once more within a window; this is counted as state lost. A
+ * month without a count (the reply MISSING) goes on from its checkpoint. Both losses leave a note,
+ * and the processor raises the counts to its tally (management/lost-counts.ts).
  */
 
 /**

@@ -129,8 +129,8 @@ export class ScopeCache {
    */
   #reserve: Lease | undefined;
   /**
-   * Leases that are used up, ran out or came too late, until the next call tells the script of
-   * them; mostly {@link NOTHING_SETTLED}.
+   * Leases that are used up, have expired or came too late. The next call tells the script of them.
+   * Mostly {@link NOTHING_SETTLED}.
    */
   #settled = NOTHING_SETTLED;
   /**

@@ -1,15 +1,15 @@
 /**
- * Access to the page and to the management API.
+ * Access to the operators' page on the admin port and to the management API.
  *
- * When a token is set, callers must send a token. The label of the token is the caller's name in
- * the audit. When no token is set, only an admin port bound to loopback answers, so only programs
- * of this machine reach it.
+ * When a token is set, callers of the API must send one. The label of the token is the caller's
+ * name in the audit. When no token is set, only an admin port bound to loopback answers, so only
+ * programs of this machine reach it.
  *
  * A browser is such a program, and it runs scripts of foreign sites. A foreign site can point its
  * own domain name at this address: the browser then sends that name as Host. A script of a foreign
  * site can also send a request here: the browser then sends that site as Origin. Both requests are
- * refused, even with a token, because such a site may ask its reader for the token. With a token, a
- * Host that is an IP address is allowed, because an address cannot be such a domain name.
+ * refused, even when they carry a token, because such a site may ask its reader for the token. When
+ * a token is set, a Host that is an IP address is allowed, because it cannot be such a domain name.
  */
 import type { IncomingMessage } from 'node:http';
 import { isIP } from 'node:net';

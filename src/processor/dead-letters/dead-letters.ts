@@ -60,7 +60,10 @@ export class DeadLetters {
   readonly #options: { link: NatsLink; log: Log; clock: Clock };
   readonly #bounds: DeadLetterBounds;
   readonly #dropped: DroppedDeadLetters;
-  /** Debt of each project for dead letters of single items, in ms. */
+  /**
+   * Work in ms that each project has caused of late with dead letters of single items. The time
+   * that passes pays it off ({@link Debts}).
+   */
   readonly #debts = new Debts();
   /**
    * When the first letter of an outage was tried, and when the last one failed. Both are monotonic

@@ -379,7 +379,10 @@ class Pass {
     );
   }
 
-  /** Kinds of private data that #token may hold, among those that the rules remove. */
+  /**
+   * What to search #token for: kinds of private data that the rules remove, and JSON (NESTED). Of
+   * an escaped token: ANYTHING.
+   */
   get #held(): number {
     const { signs, digits, colons, dots } = this.#token;
     const { emails, cards, ips, secrets, removes } = this.#rules;

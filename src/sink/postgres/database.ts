@@ -31,7 +31,7 @@ export class RefusedError extends Error {
   override name = 'RefusedError';
 }
 
-/** An error of the server without the parts that describe rows: detail, hint and position. */
+/** What is read of a server's error. Its detail and hint are not: they may quote rows. */
 type ServerFault = Error & { code?: string; constraint?: string; column?: string };
 
 export const codeOf = (error: unknown): string =>
