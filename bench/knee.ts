@@ -1,45 +1,20 @@
-/**
- * `npm run bench -- knee [CAP …]`: the search for the knee against a bare server that takes a known number of requests a second. The
- * server and `sluice load` are processes of their own, as a user has them.
- */
-import { spawnSync } from 'node:child_process';
-import { join } from 'node:path';
-import { freePort } from '../src/commands/dev/servers.ts';
-import { startFresh } from './fresh.ts';
-import { OWN_DIST } from './harness.ts';
-import type { RunDocument } from './load/document.ts';
+/** `npm run bench -- knee [CAP …]`: the search for the knee against a bare server that takes a known number of requests a second. */
+import { loadOfBare } from './load-of-bare.ts';
 
 const CAPS = [300, 3_000, 20_000];
 const BOUND = 0.05;
 /** The first rate, as a share of the cap: the search goes up from it, past the cap, and back. */
 const START = 0.72;
-const OUTPUT_BYTES_MAX = 64 * 1024 * 1024;
-
-async function kneeOf(cap: number): Promise<RunDocument> {
-  const server = startFresh('uws', { port: await freePort(), cap });
-  try {
-    const { port } = await server.result;
-    const { stdout, stderr } = spawnSync(
-      process.execPath,
-      [
-        ...[join(OWN_DIST, 'cli.js'), 'load', '--dsn', `http://key@127.0.0.1:${port}/1`, '--mix', 'event=1'],
-        ...['--find-knee', '--rate', `${Math.round(START * cap)}`, '--step', '3s', '--json', '-'],
-      ],
-      { encoding: 'utf8', maxBuffer: OUTPUT_BYTES_MAX },
-    );
-    if (stdout === '') throw new Error(stderr);
-    return JSON.parse(stdout) as RunDocument;
-  } finally {
-    await server.end();
-  }
-}
 
 /** @returns the exit status: 1 when a knee is further off than the bound */
 export async function kneeCommand(args: string[]): Promise<number> {
   const caps = args.length > 0 ? args.map(Number) : CAPS;
   let all = true;
   for (const cap of caps) {
-    const { knee, generator } = await kneeOf(cap);
+    const { knee, generator } = await loadOfBare(
+      ['--find-knee', '--rate', `${Math.round(START * cap)}`, '--step', '3s'],
+      cap,
+    );
     const found = knee?.lastGoodRate ?? 0;
     const holds = Math.abs(found / cap - 1) <= BOUND;
     all &&= holds;

@@ -5,7 +5,8 @@
  * event that was answered 200 is missing though it should have been synced, or though a server kept its power.
  *
  * Power cut: the servers stand still, each file system is shut down without writing anything more, and the servers are killed. What the
- * kernel had not written to the disk is lost then, as when a machine loses its power; the disk itself loses nothing. Needs root on Linux.
+ * kernel had not written to the disk is lost then, as when a machine loses its power; the disk itself loses nothing. Needs root on Linux, and
+ * python3.
  */
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
@@ -158,14 +159,15 @@ export async function powerCutCommand(args: string[]): Promise<number> {
   const bins = ensureServers(hostEnvironment(), (line) => void process.stderr.write(`${line}\n`));
   const disks = Array.from({ length: servers }, () => new Disk());
   const sink = mkdtempSync(join(tmpdir(), 'sluice-bench-sink-'));
-  const harness = await Harness.start({
-    dist: OWN_DIST,
-    bins,
-    streamMaxBytes: 2 * STREAM_BYTES_SMOKE,
-    sink: `ndjson:${sink}`,
-    broker: { servers, syncAlways, folders: disks.map(({ dir }) => dir) },
-  });
+  let harness: Harness | undefined;
   try {
+    harness = await Harness.start({
+      dist: OWN_DIST,
+      bins,
+      streamMaxBytes: 2 * STREAM_BYTES_SMOKE,
+      sink: `ndjson:${sink}`,
+      broker: { servers, syncAlways, folders: disks.map(({ dir }) => dir) },
+    });
     const [target] = await harness.createProjects([
       { plan: 'Pro', quota: 1e9, overage: false, filters: [], allowedOrigins: [] },
     ]);
@@ -199,7 +201,7 @@ export async function powerCutCommand(args: string[]): Promise<number> {
     );
     return missing > 0 && (syncAlways || cut < servers) ? 1 : 0;
   } finally {
-    await harness.stop();
+    await harness?.stop();
     for (const disk of disks) disk.close();
     rmSync(sink, { recursive: true });
   }

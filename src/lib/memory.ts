@@ -2,8 +2,8 @@
  * Gives back the memory that the start of a program has left behind. V8 collects the whole heap
  * only when the heap grows, and Node 24 also keeps the pages that a collection has emptied. So a
  * program that has little to do would keep this memory for ever: 6 to 35 MB on Node 24. The
- * collection takes some 0.1 s, so it comes before the first request. Without `--expose-gc` nothing
- * is given back, and on Node 20, which keeps little, V8 takes this for a young collection.
+ * collection takes some 0.1 s, so a worker calls this before it takes requests. Without
+ * `--expose-gc` nothing is given back. Node 20 keeps little, and does a young collection instead.
  */
 export function giveBackMemoryOfStart(): void {
   globalThis.gc?.({ type: 'major', execution: 'sync', flavor: 'last-resort' });

@@ -1,5 +1,4 @@
 /** A project that sends nothing but OTLP, as its operator sees it: commands, doctor, and the page. */
-import { type ChildProcess, spawn } from 'node:child_process';
 import type { Browser, Locator, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Finding } from '../../src/management/doctor/check.ts';
@@ -15,7 +14,8 @@ import {
 } from '../processor/decode/otlp/requests.ts';
 import { openBrowser, openPage } from '../support/browser.ts';
 import type { OtlpJson } from '../support/otlp-reference.ts';
-import { DIST, System, until } from '../support/system.ts';
+import { System, until } from '../support/system.ts';
+import { Tails } from '../support/tail.ts';
 
 const CONTENT_TYPES = { json: 'application/json', protobuf: 'application/x-protobuf' } as const;
 const BAD = { ...SPAN, name: 'bad span', traceId: 'aa' };
@@ -25,7 +25,7 @@ const REASON_ALONE = REASON.replace('1 of 2', '1 of 1');
 let system: System;
 let browser: Browser;
 let project: Project;
-const children: ChildProcess[] = [];
+const tails = new Tails();
 let count = 0;
 
 async function send(
@@ -63,7 +63,7 @@ beforeAll(async () => {
   await until(async () => (await letters()).length === 2);
 });
 afterAll(async () => {
-  for (const child of children) child.kill();
+  tails.end();
   await browser?.close();
   await system?.stop();
 });
@@ -104,24 +104,16 @@ describe('commands show', () => {
 
   it('in tail its spans and logs as they will be stored, and why others were refused', async () => {
     const of = await system.createProject();
-    const tail = async (...args: string[]): Promise<() => string[]> => {
-      let [out, err] = ['', ''];
-      const child = spawn(process.execPath, [`${DIST}cli.js`, 'tail', of.id, ...args], {
-        env: { ...process.env, ...system.env },
-      });
-      children.push(child);
-      child.stdout.on('data', (data: Buffer) => {
-        out += data.toString();
-      });
-      child.stderr.on('data', (data: Buffer) => {
-        err += data.toString();
-      });
-      await until(() => err.includes('Ctrl-C ends'));
-      return () => out.split('\n').slice(0, -1);
-    };
-    const [all, spans, refused] = [await tail(), await tail('--type', 'span'), await tail('--refused')];
-    const lines = (out: () => string[], text: string): string[] =>
-      out().filter((line) => line.includes(text));
+    const [all, spans, refused] = await Promise.all([
+      tails.start(system, of.id),
+      tails.start(system, of.id, '--type', 'span'),
+      tails.start(system, of.id, '--refused'),
+    ]);
+    const lines = (out: () => string, text = ''): string[] =>
+      out()
+        .split('\n')
+        .slice(0, -1)
+        .filter((line) => line.includes(text));
     for (const encoding of ENCODINGS) {
       const texts = [`span in ${encoding}`, `log in ${encoding}`] as const;
       // Until all look on, what comes passes unseen.
@@ -137,13 +129,13 @@ describe('commands show', () => {
         expect(await send('logs', logs, encoding, of)).toBe(200);
         expect(await send('logs', Buffer.from('no request'), encoding, of)).toBe(400);
         const shown = texts.every((text) => lines(all, text).length > 0);
-        return shown && lines(spans, texts[0]).length > 0 && refused().length > 0;
+        return shown && lines(spans, texts[0]).length > 0 && lines(refused).length > 0;
       });
       expect(lines(all, texts[0])[0]).toMatch(new RegExp(`  ${of.id}  span  .*  ${texts[0]}$`));
       expect(lines(all, texts[1])[0]).toMatch(new RegExp(`  ${of.id}  log  .*  ${texts[1]}$`));
       expect(lines(spans, texts[1])).toEqual([]);
     }
-    expect(refused()[0]).toMatch(
+    expect(lines(refused)[0]).toMatch(
       new RegExp(`  ${of.id}  invalid .*  key ${keyId(of.key)}  10 B  the body is no OTLP request$`),
     );
   });

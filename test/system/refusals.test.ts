@@ -1,5 +1,5 @@
 /** Why a request of a project was refused or stored nothing: counted for it, shown as it comes, and told to no client. */
-import { type ChildProcess, spawn } from 'node:child_process';
+import { spawn } from 'node:child_process';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { addKey, changeKey, rotateKeys } from '../../src/projects/keys.ts';
 import { keyId, type Project } from '../../src/projects/project.ts';
@@ -7,16 +7,17 @@ import { ProjectStore } from '../../src/projects/project-store.ts';
 import { readOutcomes } from '../../src/projects/usage/outcome-day.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
 import { DIST, System, until } from '../support/system.ts';
+import { Tails } from '../support/tail.ts';
 
 let system: System;
 let store: ProjectStore;
-const children: ChildProcess[] = [];
+const tails = new Tails();
 beforeAll(async () => {
   system = await System.start({ processor: false });
   store = await ProjectStore.open(system.link);
 });
 afterAll(async () => {
-  for (const child of children) child.kill();
+  tails.end();
   await system?.stop();
 });
 
@@ -30,24 +31,6 @@ async function ask(
   return `${answer.status} ${await answer.text()}`;
 }
 const UNAUTHORIZED = '401 {"error":"Invalid project or key"}';
-
-/** Starts `sluice tail …`. @returns what it has printed, once it follows */
-async function tail(...args: string[]): Promise<() => string> {
-  let out = '';
-  let err = '';
-  const child = spawn(process.execPath, [`${DIST}cli.js`, 'tail', ...args], {
-    env: { ...process.env, ...system.env },
-  });
-  children.push(child);
-  child.stdout.on('data', (data: Buffer) => {
-    out += data.toString();
-  });
-  child.stderr.on('data', (data: Buffer) => {
-    err += data.toString();
-  });
-  await until(() => err.includes('Ctrl-C ends'));
-  return () => out;
-}
 
 it('is counted by project, outcome, reason and key, while clients are told what they always were', async () => {
   const plain = await system.createProject({ key: 'expired' });
@@ -134,7 +117,11 @@ it('holds however many keys somebody shows', async () => {
 
 it('is shown by tail --refused as it comes, and by no other tail', async () => {
   const [mine, other] = [await system.createProject(), await system.createProject()];
-  const [refusals, all, items] = [await tail('--refused', mine.id), await tail('--refused'), await tail()];
+  const [refusals, all, items] = await Promise.all([
+    tails.start(system, '--refused', mine.id),
+    tails.start(system, '--refused'),
+    tails.start(system),
+  ]);
   // Until all look on, what comes passes unseen.
   await until(async () => {
     await ask(other, 'not_its_key');

@@ -375,7 +375,7 @@ export class ScopeCache {
    * Notes Redis's clock, and tells whether it has stepped forward. Redis read its clock between the
    * sending of a call and its reply. So its lead over our own clock, which never steps, lies
    * between two values. When the lower value is more than 250 ms above the upper value of the reply
-   * before, the clock has stepped, and bookings left their window early. The time that a reply
+   * before, the clock has stepped, and tokens expired early in their window. The time that a reply
    * takes (at most 700 ms) hides smaller steps. A clock that is slewed drifts by less than 250 ms
    * from one reply to the next.
    * @param redisNow Unix ms that Redis said

@@ -104,7 +104,7 @@ function withSmallWindow(body: Uint8Array): Uint8Array {
   const [first = 0] = body;
   const isLarger = first % 2 === 1 && first % 16 > 7;
   if (!isLarger) return body;
-  const changed = Uint8Array.from(body);
+  const changed = Buffer.from(body);
   changed[0] = first - (first % 16) + 7;
   return changed;
 }

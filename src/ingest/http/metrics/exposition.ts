@@ -80,7 +80,7 @@ export function exposeMetrics(figures: WorkerFigures): MetricsSnapshot {
     histogram('sluice_redis_call_duration_seconds', 'Round trip of a script call', redis.stats.duration),
     counter(
       'sluice_limiter_state_lost_total',
-      'Rate windows that Redis lost, or whose bookings left early by a step of its clock',
+      'How often a rate window lacked tokens that were taken from it: lost by Redis, or expired early by a step of its clock',
       [[{}, figures.stateLost]],
     ),
     counter(
