@@ -187,7 +187,8 @@ export class LimitRedis {
   #probing = false;
   #probeTimer: NodeJS.Timeout | undefined;
   /**
-   * The first cut since Redis last answered a call, or since a connection last held for `replyMs`.
+   * The first cut since Redis last answered a call, or since a connection last held for `replyMs`:
+   * by then each call that waited for it is decided.
    * `at` is when it happened, `decideBy` is when all waiting calls must be decided (monotonic ms).
    * In a cluster each key has a cut of its own ({@link KeyBreakers}).
    */
@@ -330,6 +331,7 @@ export class LimitRedis {
   #send(calls: GatheredCall[]): void {
     const { clock, replyMs } = this.#options;
     const sentAt = clock.monotonic();
+    if (this.#hasStood(sentAt)) this.#firstCut = undefined;
     const msLeft = (this.#firstCut?.decideBy ?? Infinity) - sentAt;
     const timer = setTimeout(() => this.#deadline(batch), Math.max(0, Math.min(replyMs, msLeft)));
     const batch: Batch = { calls, sentAt, timer };
@@ -422,7 +424,7 @@ export class LimitRedis {
     // Connections that break one after another, each within `replyMs` and without an answered call,
     // share one first cut, so that the waiting ends. A connection that held for `replyMs` begins a
     // new first cut: it may have had no call to answer.
-    const hasStood = key === undefined && state.is === 'serving' && now - state.since >= replyMs;
+    const hasStood = key === undefined && this.#hasStood(now);
     if (hasStood || !this.#firstCut) {
       const oldest = this.#inFlight[0]?.sentAt ?? now;
       const decideBy = oldest + (this.#client.isCluster ? Infinity : replyMs + CUT_MS_MORE);
@@ -439,6 +441,11 @@ export class LimitRedis {
         batch,
         batch.calls.map(() => new Error(reason)),
       );
+  }
+
+  /** Whether calls have been sent for `replyMs` without a break. */
+  #hasStood(now: number): boolean {
+    return this.#state.is === 'serving' && now - this.#state.since >= this.#options.replyMs;
   }
 
   #fault(key: string, reason: string): void {

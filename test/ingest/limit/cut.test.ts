@@ -135,6 +135,21 @@ describe('a cut under a call', () => {
     expect(redis.available).toBe(true);
   });
 
+  it('shortens no later wait: the first call after it may be as late as any', async () => {
+    const project = projectOf({ id: 'v', limit: 60 });
+    await take(admission, project);
+    const before = proxy.joined;
+    proxy.reset();
+    await until('connected again', () => proxy.joined > before);
+    await pause(2 * REDIS_REPLY_MS_MAX);
+    await freeze(server.pid);
+    const asked = take(admission, project);
+    await pause(REDIS_REPLY_MS_MAX / 2);
+    thaw(server.pid);
+    expect(await asked).toMatchObject({ kind: 'admitted' });
+    expect(redis.available).toBe(true);
+  });
+
   it('late in a stall is decided within a second of the request', async () => {
     const project = projectOf({ id: 'u', limit: 60 });
     await take(admission, project);
