@@ -83,12 +83,12 @@ export class StreamConsumer {
    * Heavy frames that are being decoded in advance, while later frames of the stream go on. Each
    * has a promise that resolves when the frame is decoded.
    */
-  readonly #beside = new Map<Delivery, Promise<void>>();
+  readonly #ahead = new Map<Delivery, Promise<void>>();
   /**
    * Frames that were ever taken out of the stream to be decoded in advance. A frame is taken out
    * only once.
    */
-  readonly #wereBeside = new WeakSet<Delivery>();
+  readonly #wereAhead = new WeakSet<Delivery>();
   /**
    * How often a process ended with each frame, as read at this process's first attempt at the
    * frame.
@@ -122,8 +122,8 @@ export class StreamConsumer {
     const { frames } = queue;
     await queue.stop();
     await this.#running;
-    await Promise.all(this.#beside.values()); // decoders still read these frames
-    this.#unstored.push(...this.#beside.keys());
+    await Promise.all(this.#ahead.values()); // decoders still read these frames
+    this.#unstored.push(...this.#ahead.keys());
     // Frames are given back only now: a broker that does not know of the stop yet would hand them
     // to our own pull.
     for (const frame of this.#unstored) frame.giveBack();
@@ -177,7 +177,7 @@ export class StreamConsumer {
         await frames.untilChange();
         continue;
       }
-      const taken = frames.take(mayShare).filter((frame) => !this.#goesBeside(frame));
+      const taken = frames.take(mayShare).filter((frame) => !this.#decodesAhead(frame));
       this.#mayGather = true;
       if (taken.length === 0) continue;
       this.#lastBatchAt = clock.monotonic();
@@ -191,12 +191,12 @@ export class StreamConsumer {
    * @returns false when the frame is to be decoded in its turn, because it is not heavy, may not
    * share a batch or was taken out of the stream before, or because the consumer stops
    */
-  #goesBeside(frame: Delivery): boolean {
+  #decodesAhead(frame: Delivery): boolean {
     const { queue, writer, heavyFrames } = this.#options;
-    if (!mayShare(frame) || this.#wereBeside.has(frame) || this.#stopped) return false;
+    if (!mayShare(frame) || this.#wereAhead.has(frame) || this.#stopped) return false;
     const projectId = writer.heavyProjectOf(frame);
     if (projectId === undefined) return false;
-    this.#wereBeside.add(frame);
+    this.#wereAhead.add(frame);
     const decode = async (): Promise<void> => {
       if (!this.#stopped) await writer.decodeAhead(frame);
     };
@@ -205,10 +205,10 @@ export class StreamConsumer {
       .catch(() => undefined) // the frame's batch will meet the error again
       .then(() => {
         if (this.#stopped) return;
-        this.#beside.delete(frame);
+        this.#ahead.delete(frame);
         queue.frames.putBack(frame);
       });
-    this.#beside.set(frame, back);
+    this.#ahead.set(frame, back);
     return true;
   }
 
