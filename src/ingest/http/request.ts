@@ -33,7 +33,7 @@ import {
   needsPayload,
 } from '../filter/inbound.ts';
 import type { AdmissionResult, CountDecision, RateDecision } from '../limit/admission.ts';
-import { categoryHints, quotaHeaders, RATE_HINT, rateHeaders } from './answers/limit-headers.ts';
+import { categoryHints, joinHints, quotaHeaders, RATE_HINT, rateHeaders } from './answers/limit-headers.ts';
 import { type Answer, EMPTY, headerLines, type Outcome } from './answers/outcome.ts';
 import { ClientKey } from './client-key.ts';
 import { EndpointRequest, exceeds, type RequestServices, TINY_PIECES } from './endpoint-request.ts';
@@ -451,7 +451,7 @@ export class IngestRequest extends EndpointRequest {
     const hints = categoryHints(this.#dropped ?? [], this.services.clock);
     const unsupported = this.services.unsupportedHint(skipped.keys());
     if (unsupported) hints.push(unsupported);
-    return hints.length > 0 ? headerLines([[RATE_HINT, hints.join(', ')]]) : '';
+    return hints.length > 0 ? headerLines([[RATE_HINT, joinHints(hints)]]) : '';
   }
 
   #refuseBody({ kind, detail }: Extract<UploadResult, { ok: false }>['failure']): void {

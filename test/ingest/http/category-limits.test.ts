@@ -81,7 +81,7 @@ it('loses the items of a category that is full, says so, and stores the rest, co
   expect(served.line.headers).toEqual(
     expect.arrayContaining(['X-RateLimit-Remaining: 59', 'X-Service-Usage: 3/10']),
   );
-  expect(hintsOf(served)).toEqual(['1:replay:project, 86400:session:organization:unsupported']);
+  expect(hintsOf(served)).toEqual(['1:replay:project,86400:session:organization:unsupported']);
   expect(served.metrics.rateLimited).toMatchObject({ replay_event: 1, replay_recording: 1, event: 0 });
   expect(served.metrics.items).toMatchObject({ replay_event: 0, event: 1 });
 });
@@ -97,7 +97,7 @@ it('is refused when nothing else is in it, with what must wait', async () => {
     [],
     [],
   ]);
-  expect(hintsOf(served)).toEqual(['1:log_item:project, 1:replay:project']);
+  expect(hintsOf(served)).toEqual(['1:log_item:project,1:replay:project']);
   expect(served.line.said).toEqual(['429', 'end']);
   expect(served.line.headers).toEqual(
     expect.arrayContaining(['X-RateLimit-Remaining: 0', 'Retry-After: 60']),

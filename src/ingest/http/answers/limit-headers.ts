@@ -10,6 +10,9 @@ import type { RateDecision } from '../../limit/admission.ts';
  */
 export const RATE_HINT = 'X-Sentry-Rate-Limits';
 
+/** Joins limits without a blank: sentry-php takes 60 s for the seconds behind one. */
+export const joinHints = (hints: readonly string[]): string => hints.join(',');
+
 /** Limit for all categories of the project; sent with a 429. */
 export const projectHint = (seconds: number): string => `${seconds}::project`;
 
@@ -31,8 +34,9 @@ const HINTED_OF_TYPE: Readonly<Record<string, readonly string[]>> = {
   sessions: ['session'],
   client_report: ['internal'],
   check_in: ['monitor'],
-  profile: ['profile', 'profile_chunk'],
-  profile_chunk: ['profile', 'profile_chunk'],
+  // SDKs of phones call parts of profiles `profile_chunk_ui`.
+  profile: ['profile', 'profile_chunk', 'profile_chunk_ui'],
+  profile_chunk: ['profile', 'profile_chunk', 'profile_chunk_ui'],
   feedback: ['feedback'],
   user_report: ['default'],
   attachment: ['attachment'],
@@ -101,7 +105,7 @@ export const rateHeaders = {
    */
   ofCategories(dropped: readonly Dropped[], clock: Pick<Clock, 'now'>): string {
     const reset = Math.min(...dropped.map(({ resetSec }) => resetSec));
-    return `\r\nX-RateLimit-Reset: ${reset}\r\n${RATE_HINT}: ${categoryHints(dropped, clock).join(', ')}`;
+    return `\r\nX-RateLimit-Reset: ${reset}\r\n${RATE_HINT}: ${joinHints(categoryHints(dropped, clock))}`;
   },
   /**
    * Headers for a refusal because the limiter did not answer. The reset agrees with Retry-After.

@@ -31,7 +31,7 @@ const hintOf = (categories: string): string => `86400:${categories}:organization
 describe('a rate hint', () => {
   it('names the categories of what was skipped, each once', () => {
     expect(hint([], 'session', 'sessions', 'client_report')).toBe(hintOf('session;internal'));
-    expect(hint([], 'profile')).toBe(hintOf('profile;profile_chunk'));
+    expect(hint([], 'profile')).toBe(hintOf('profile;profile_chunk;profile_chunk_ui'));
     expect(hint([], 'check_in', 'user_report', 'statsd')).toBe(hintOf('monitor;default;metric_bucket'));
   });
 

@@ -1,0 +1,162 @@
+/** What the tests of SDKs expect of their own readers of limits (docs/sdk-tests.md names the tests). */
+import type { LimitAnswer, SdkName, Silence } from './limits.ts';
+
+export type Expected = readonly [answer: LimitAnswer, silence: Silence];
+const hint = (text: string, silence: Silence): Expected => [{ status: 200, hint: text }, silence];
+const on = (status: number, retryAfter: string | undefined, silence: Silence): Expected => [
+  { status, ...(retryAfter !== undefined && { retryAfter }) },
+  silence,
+];
+const nothing = (...texts: string[]): Expected[] => texts.map((text) => hint(text, {}));
+const SEVERAL = '42::organization, invalid, 4711:foobar;transaction;security:project';
+const SEVERAL_READ = { all: 42, foobar: 4711, transaction: 4711, security: 4711 };
+
+export const EXPECTED_LIMITS: Readonly<Record<SdkName, readonly Expected[]>> = {
+  javascript: [
+    on(200, undefined, {}),
+    on(200, '42', { all: 42 }),
+    on(429, undefined, { all: 60 }),
+    [{ status: 429, hint: '13:error', retryAfter: '42' }, { error: 13 }],
+    hint('13:error;transaction', { error: 13, transaction: 13 }),
+    hint('13:error,15:transaction', { error: 13, transaction: 15 }),
+    hint('13:error,15:transaction;error', { error: 15, transaction: 15 }),
+    hint('13', { all: 13 }),
+    hint('x', { all: 60 }),
+    hint('60::organization', { all: 60 }),
+    hint('60::organization, 2700::organization', { all: 2_700 }),
+    hint('30:replay', { replay: 30 }),
+    hint('30:profile', { profile: 30 }),
+    hint('42:metric_bucket:::custom', { metric_bucket: 42 }),
+    hint('42:metric_bucket:::namespace1;namespace2', {}),
+    hint('42:metric_bucket:organization:quota_exceeded:', { metric_bucket: 42 }),
+  ],
+  python: [
+    ...nothing('invalid', ',,,'),
+    hint(SEVERAL, SEVERAL_READ),
+    hint('4711:foobar;;transaction:organization', { foobar: 4711, '': 4711, transaction: 4711 }),
+    hint('4711:transaction:organization, 4711:attachment:organization', {
+      transaction: 4711,
+      attachment: 4711,
+    }),
+    hint('4711::organization', { all: 4711 }),
+    hint('4711:log_item:organization:quota_exceeded:custom', { log_item: 4711 }),
+    hint('60:error:organization', { error: 60 }),
+    on(429, '4', { all: 4 }),
+    on(413, undefined, {}),
+  ],
+  go: [
+    ...nothing(',', ',,,,', ',  ,   ,     ,', ':', ':::', '::,,:,', ':,:;;;:'),
+    hint('1', { all: 1 }),
+    hint('2::ignored_scope:ignored_reason', { all: 2 }),
+    hint('4:error', { error: 4 }),
+    hint('5:error;transaction', { error: 5, transaction: 5 }),
+    hint('6:error, 7:transaction', { error: 6, transaction: 7 }),
+    hint('60:error,60:transaction', { error: 60, transaction: 60 }),
+    hint('8:error;default;unknown', { error: 8 }),
+    hint('30:error:scope1, 20:error:scope2, 40:error', { error: 40 }),
+    hint('30:error:scope1, 20:error:scope2, 40::', { all: 40, error: 30 }),
+    hint('3.1:error', { error: 4 }),
+    hint('-1:error', { error: 0 }),
+    hint('6 0:error', {}),
+    on(200, '100', {}),
+    on(429, undefined, { all: 60 }),
+    on(429, '100', { all: 100 }),
+    [{ status: 429, hint: '50:error', retryAfter: '100' }, { error: 50 }],
+  ],
+  java: [
+    hint('50:transaction:key, 2700:default;error;security:organization', {
+      ...{ transaction: 50, default: 2_700, error: 2_700, security: 2_700 },
+    }),
+    hint('1:transaction:key, 1:default;error;metric_bucket;security:organization', {
+      ...{ transaction: 1, default: 1, error: 1, security: 1 },
+    }),
+    hint('50::key', { all: 50 }),
+    hint('60:error:key, 1:error:organization', { error: 60 }),
+    hint('1:error:key, 5:error:organization', { error: 5 }),
+    ...[
+      'profile',
+      'replay',
+      'log_item',
+      'log_byte',
+      'profile_chunk_ui',
+      'profile_chunk',
+      'feedback',
+      'span',
+    ].map((name) => hint(`60:${name}:key`, { [name]: 60 })),
+    ...['trace_metric', 'trace_metric_byte'].map((name) => hint(`60:${name}:key`, { [name]: 60 })),
+    on(429, undefined, { all: 60 }),
+    on(429, '30', { all: 30 }),
+  ],
+  rust: [
+    hint('120:error:project:reason, 60:session:foo', { error: 120, session: 60 }),
+    hint('\n 30::bar,\n 120:invalid:invalid,\n 4711:foo;bar;baz;security:project\n', { all: 30 }),
+    hint('120::bar', { all: 120 }),
+    on(200, '60', { all: 60 }),
+  ],
+  ruby: [
+    ...nothing(' ', ' , ', 'invalid', ',,foo,'),
+    hint(SEVERAL, SEVERAL_READ),
+    hint('120:error:organization', { error: 120 }),
+    on(200, '48', { all: 48 }),
+    on(429, 'invalid', { all: 60 }),
+    on(429, '', { all: 60 }),
+    on(200, undefined, {}),
+    on(429, undefined, { all: 60 }),
+    [{ status: 200, hint: '42:error:organization', retryAfter: '42' }, { error: 42 }],
+  ],
+  php: [
+    on(200, undefined, {}),
+    [{ status: 429, hint: '60:error:org' }, { error: 60 }],
+    [
+      { status: 429, hint: '60:error;transaction;metric_bucket:org' },
+      { error: 60, transaction: 60, metric_bucket: 60 },
+    ],
+    [{ status: 429, hint: '60::org' }, { all: 60 }],
+    [{ status: 429, hint: '60:profile:key' }, { profile: 60 }],
+    [{ status: 429, hint: '60:monitor:key' }, { monitor: 60 }],
+    on(429, '60', { all: 60 }),
+  ],
+  dotnet: [
+    hint('60:transaction', { transaction: 60 }),
+    hint('60:', { all: 60 }),
+    hint('60::organization', { all: 60 }),
+    hint('60:transaction:key', { transaction: 60 }),
+    hint('2700:default;error;security:organization', { default: 2_700, error: 2_700, security: 2_700 }),
+    hint('1234:error, 897:transaction', { error: 1_234, transaction: 897 }),
+    hint('2700:metric_bucket:organization:quota_exceeded', { metric_bucket: 2_700 }),
+    on(429, '60', {}),
+  ],
+  native: [
+    hint(
+      '120:error:project:reason, 60:session:foo, 30::bar, 120:invalid:invalid, 4711:foo;bar;baz;security:project',
+      { error: 120, session: 60, all: 30 },
+    ),
+    hint('999999999999999:error::', { error: 86_400 }),
+    on(200, '60', { all: 60 }),
+    on(429, undefined, { all: 60 }),
+  ],
+  cocoa: [
+    hint('50:transaction:key', { transaction: 50 }),
+    hint('50:transaction:key:reason', { transaction: 50 }),
+    hint('50:transaction;error:key', { transaction: 50, error: 50 }),
+    hint('50:transaction:key, 2700:error;default;attachment:organization', {
+      ...{ transaction: 50, error: 2_700, default: 2_700, attachment: 2_700 },
+    }),
+    hint('3:transaction:key,50:transaction:key,5:transaction:key', { transaction: 50 }),
+    hint('A1:transaction:key, 1:default:organization, -20:B:org, 0:event:key', { default: 1 }),
+    hint('1000::organization ', { all: 1_000 }),
+    hint('2:foobar;error:organization', { error: 2 }),
+    ...nothing('2:foobar:organization', '2:foobar;foo;bar:organization'),
+    hint('1:default;foobar;error;session;transaction;attachment;profile:organization,1::key', {
+      ...{ default: 1, error: 1, session: 1, transaction: 1, attachment: 1, profile: 1, all: 1 },
+    }),
+    hint(' 67: :organization ,  10 :transa cti on; error: key', { all: 67, transaction: 10, error: 10 }),
+    ...nothing('Garb age13$@#', ';;;!,  ;', '  \n\n  ', '\n\n', '50'),
+    hint('A9813Hell,50:transaction:key,123Garbage', { transaction: 50 }),
+    hint('60:replay:organization:replay_usage_exceeded', { replay: 60 }),
+    [{ status: 429, hint: '1:transaction:key', retryAfter: '2' }, { transaction: 1 }],
+    on(503, '2', {}),
+    on(429, '3', { all: 3 }),
+    on(429, '', { all: 60 }),
+  ],
+};
