@@ -124,7 +124,17 @@ export const EXPECTED_LIMITS: Readonly<Record<SdkName, readonly Expected[]>> = {
     hint('2700:default;error;security:organization', { default: 2_700, error: 2_700, security: 2_700 }),
     hint('1234:error, 897:transaction', { error: 1_234, transaction: 897 }),
     hint('2700:metric_bucket:organization:quota_exceeded', { metric_bucket: 2_700 }),
-    on(429, '60', {}),
+    hint(
+      '60:transaction;profile;span:organization:transaction_usage_exceeded, 60:transaction:project:project_quota',
+      { transaction: 60, profile: 60, span: 60 },
+    ),
+    [
+      { status: 429, hint: '60:transaction;profile;span:organization:usage', retryAfter: '60' },
+      { transaction: 60, profile: 60, span: 60 },
+    ],
+    on(400, undefined, {}),
+    on(429, undefined, { all: 60 }),
+    on(429, '300', { all: 300 }),
   ],
   native: [
     hint(

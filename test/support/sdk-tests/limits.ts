@@ -32,7 +32,7 @@ type Rules = {
   /** Which of two limits for one category counts. */
   kept: 'last' | 'longest';
   /** The statuses whose Retry-After counts when the header is missing. A 429 without one means 60. */
-  retryAfter: 'of a 429' | 'of a 200 or 429' | 'of any' | 'never';
+  retryAfter: 'of a 429' | 'of a 200 or 429' | 'of any';
   /** A 429 with a body is an error like any other, and its headers are not read. */
   needsEmptyBody?: true;
 };
@@ -110,7 +110,7 @@ const RULES = {
     fieldsMin: 2,
     emptyIsAll: true,
     kept: 'longest',
-    retryAfter: 'never',
+    retryAfter: 'of a 429',
   },
   native: {
     clean: trim,
@@ -140,8 +140,7 @@ function readBy(rules: Rules, { status, hint, retryAfter, body = '' }: LimitAnsw
   const silence: Silence = {};
   if (rules.needsEmptyBody && status >= 400 && body !== '') return silence;
   if (!hint) {
-    const counts = { 'of a 429': false, 'of a 200 or 429': status === 200, 'of any': true, never: false };
-    if (rules.retryAfter === 'never') return silence;
+    const counts = { 'of a 429': false, 'of a 200 or 429': status === 200, 'of any': true };
     if (status === 429 || (retryAfter !== undefined && counts[rules.retryAfter]))
       silence.all = Number.parseInt(retryAfter ?? '', 10) || 60;
     return silence;
