@@ -33,7 +33,8 @@
  *
  * A timer sends back tokens whose lease ended unused, so that a worker that gets no more requests
  * keeps no tokens from the others. The timer also forgets scopes that were idle for longer than a
- * window.
+ * window. It runs only while there is a scope, a lease or a refund to look after, so that a worker
+ * without requests sleeps.
  */
 import type { Clock } from '../../lib/clock.ts';
 import type { Log } from '../../lib/log.ts';
@@ -155,18 +156,17 @@ export class Admission {
    */
   #leased: { scope: RateScope; cache: ActiveScope; endsAt: number }[] = [];
   readonly #refunds: Refunds;
-  readonly #timer: NodeJS.Timeout;
+  #timer: NodeJS.Timeout | undefined;
+  #isClosed = false;
   #evictAt: number;
   #stateLost = 0;
   #countersRestored = 0;
 
   constructor(options: AdmissionOptions) {
     this.#options = options;
-    this.#refunds = new Refunds(options);
+    this.#refunds = new Refunds(options, () => this.#runTimer());
     options.redis.beforeFlush(() => this.#sendAsked());
     this.#evictAt = options.clock.monotonic() + EVICT_EVERY_MS;
-    this.#timer = setInterval(() => this.#sweep(), RATE_BUCKET_MS);
-    this.#timer.unref();
   }
 
   /**
@@ -183,6 +183,7 @@ export class Admission {
   }
 
   close(): void {
+    this.#isClosed = true;
     clearInterval(this.#timer);
     this.#refunds.sendOwed();
     this.#refunds.close();
@@ -230,7 +231,10 @@ export class Admission {
 
   #cacheOf(scope: RateScope, now: number): ActiveScope {
     const found = CACHES.find(scope);
-    if (!found) this.#active.add(scope);
+    if (!found) {
+      this.#active.add(scope);
+      this.#runTimer();
+    }
     const cache = found ?? CACHES.of(scope);
     cache.usedAt = now;
     return cache;
@@ -466,6 +470,16 @@ export class Admission {
 
   // ---- The timer ----
 
+  #runTimer(): void {
+    if (!this.#isClosed) this.#timer ??= setInterval(() => this.#sweep(), RATE_BUCKET_MS).unref();
+  }
+
+  #stopTimerIfIdle(): void {
+    if (this.#active.size > 0 || this.#leased.length > 0 || this.#refunds.areOwed) return;
+    clearInterval(this.#timer);
+    this.#timer = undefined;
+  }
+
   #sweep(): void {
     const now = this.#options.clock.monotonic();
     this.#refunds.sendOwed();
@@ -478,6 +492,7 @@ export class Admission {
       CACHES.clear(scope);
       this.#active.delete(scope);
     }
+    this.#stopTimerIfIdle();
   }
 
   #sendBack(now: number): void {

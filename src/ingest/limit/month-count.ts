@@ -114,11 +114,19 @@ const OWED_MAX = 50_000;
  */
 export class Refunds {
   readonly #options: { redis: LimitRedis; log: Log };
+  readonly #onOwed: () => void;
   #owed: { projectId: string; month: string }[] = [];
   #closed = false;
 
-  constructor(options: { redis: LimitRedis; log: Log }) {
+  /** @param onOwed called when a refund must wait for `sendOwed` */
+  constructor(options: { redis: LimitRedis; log: Log }, onOwed: () => void) {
     this.#options = options;
+    this.#onOwed = onOwed;
+  }
+
+  /** Whether refunds wait for `sendOwed`. */
+  get areOwed(): boolean {
+    return this.#owed.length > 0;
   }
 
   refund(projectId: string, month: string): void {
@@ -127,8 +135,9 @@ export class Refunds {
   }
 
   #owe(projectId: string, month: string): void {
-    if (this.#owed.length < OWED_MAX && !this.#closed) this.#owed.push({ projectId, month });
-    else this.#warn(projectId, month);
+    if (this.#owed.length >= OWED_MAX || this.#closed) return this.#warn(projectId, month);
+    this.#owed.push({ projectId, month });
+    this.#onOwed();
   }
 
   /**

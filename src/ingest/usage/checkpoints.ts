@@ -9,6 +9,8 @@
  * Several workers count the same project, and the last note of one worker may be lower than the
  * count that another has written: the store keeps the larger count. Counts that cannot be written
  * wait for the next turn of their group; the number of projects bounds them.
+ *
+ * The timer runs only while there is something to write.
  */
 import type { Clock } from '../../lib/clock.ts';
 import type { Log } from '../../lib/log.ts';
@@ -64,14 +66,15 @@ type CheckpointsOptions = { store: CheckpointStore; clock: Clock; log: Log };
 export class Checkpoints {
   readonly #options: CheckpointsOptions;
   readonly #groups: Group[];
-  readonly #timer: NodeJS.Timeout;
+  #timer: NodeJS.Timeout | undefined;
+  #isClosed = false;
   readonly #startedAt: number;
   /**
    * The group with which each round begins. It is random, so that workers do not write the same
    * record at the same time.
    */
   readonly #firstGroup: number;
-  /** Number of turns so far. In each turn one group is written. */
+  /** Number of turns so far, done or not needed. In each turn one group is written. */
   #turns = 0;
   readonly #failing = new Set<number>();
   /** Whether Redis lost counts and the store has not been told yet. */
@@ -88,8 +91,6 @@ export class Checkpoints {
     this.#groups = Array.from({ length: store.groups }, () => ({ noted: [], writing: undefined }));
     this.#firstGroup = Math.floor(Math.random() * store.groups);
     this.#startedAt = clock.monotonic();
-    this.#timer = setInterval(() => this.#writeDue(), TICK_MS);
-    this.#timer.unref();
   }
 
   /**
@@ -101,7 +102,7 @@ export class Checkpoints {
     if (project.isDeleted) return;
     const state = NOTED.of(project);
     if (state.month === month) {
-      if (before < state.count) this.#hasLoss = true;
+      if (before < state.count) this.noteLoss();
       state.count = Math.max(state.count, count);
       return;
     }
@@ -109,6 +110,7 @@ export class Checkpoints {
     noted.push(state.month === '' ? project : { project, month: state.month, count: state.count });
     state.month = month;
     state.count = count;
+    this.#runTimer();
   }
 
   /**
@@ -127,10 +129,12 @@ export class Checkpoints {
    */
   noteLoss(): void {
     this.#hasLoss = true;
+    this.#runTimer();
   }
 
   /** Writes all noted counts and stops the timer. */
   async close(): Promise<void> {
+    this.#isClosed = true;
     clearInterval(this.#timer);
     if (this.#hasLoss) await this.#writeLoss();
     const queue = this.#groups.map((_, i) => (this.#firstGroup + i) % this.#groups.length).values();
@@ -143,13 +147,32 @@ export class Checkpoints {
     await Promise.all(Array.from({ length: CLOSING_WRITES }, writer));
   }
 
+  #runTimer(): void {
+    if (this.#isClosed || this.#timer) return;
+    this.#turns = this.#turnsDue(); // nothing was noted during the turns since the timer stopped
+    this.#timer = setInterval(() => this.#writeDue(), TICK_MS).unref();
+  }
+
+  #stopTimerIfIdle(): void {
+    if (this.#hasLoss || this.#groups.some(({ noted }) => noted.length > 0)) return;
+    clearInterval(this.#timer);
+    this.#timer = undefined;
+  }
+
+  /** Number of turns that are due since the start. */
+  #turnsDue(): number {
+    const rounds = (this.#options.clock.monotonic() - this.#startedAt) / ROUND_MS;
+    return Math.floor(rounds * this.#groups.length);
+  }
+
   #writeDue(): void {
     const groups = this.#groups.length;
-    const due = Math.floor(((this.#options.clock.monotonic() - this.#startedAt) / ROUND_MS) * groups);
+    const due = this.#turnsDue();
     // After a stall of this process, one round makes up for all missed rounds.
     for (this.#turns = Math.max(this.#turns, due - groups); this.#turns < due; this.#turns++)
       void this.#write((this.#firstGroup + this.#turns) % groups);
     if (this.#hasLoss && this.#options.clock.monotonic() >= this.#lossDueAt) void this.#writeLoss();
+    this.#stopTimerIfIdle();
   }
 
   async #writeLoss(): Promise<void> {
@@ -158,7 +181,7 @@ export class Checkpoints {
     try {
       await this.#options.store.noteLoss();
     } catch (error) {
-      this.#hasLoss = true;
+      this.noteLoss();
       this.#options.log.warn({ err: error }, 'quota: a loss of counts is not noted, trying again');
     }
   }

@@ -1,8 +1,9 @@
 import { once } from 'node:events';
 import { Worker } from 'node:worker_threads';
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
 import { type Admission, CACHES, type RateDecision } from '../../../src/ingest/limit/admission.ts';
 import type { LimitRedis } from '../../../src/ingest/limit/redis.ts';
+import { RATE_BUCKET_MS } from '../../../src/limits.ts';
 import type { ProjectState } from '../../../src/projects/project-state.ts';
 import {
   admissionOn,
@@ -223,6 +224,29 @@ describe.each(STORES)('on $name', ({ start }) => {
       later = 100_000;
       await until('forgotten', () => CACHES.find(of) === undefined);
       await refuses();
+    });
+
+    it('has no timer before its first request, and none once every scope is forgotten', async () => {
+      let later = 0;
+      const [redis] = workers as [LimitRedis];
+      vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] });
+      try {
+        const admission = admissionOn(redis, { monotonic: () => clock.monotonic() + later });
+        limiters = [admission];
+        const of = scope(100);
+        expect(vi.getTimerCount()).toBe(0);
+        for (let round = 1; round <= 2; round++) {
+          await take(admission, of);
+          expect(vi.getTimerCount()).toBe(1);
+          later += 100_000;
+          for (const end = Date.now() + 10_000; vi.getTimerCount() > 0 && Date.now() < end; await pause(10))
+            vi.advanceTimersByTime(RATE_BUCKET_MS);
+          expect(vi.getTimerCount()).toBe(0);
+          expect(CACHES.find(of)).toBeUndefined();
+        }
+      } finally {
+        vi.useRealTimers();
+      }
     });
 
     it('has one call of a project under way, and what is asked meanwhile joins the next one', async () => {

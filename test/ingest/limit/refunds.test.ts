@@ -40,10 +40,8 @@ it('a count that is taken back as Redis falls silent is taken back when it answe
 it('what Redis never got stays owed, and is logged when nobody can send it any more', async () => {
   const closing = await connected(server.url);
   const lost: unknown[] = [];
-  const refunds = new Refunds({
-    redis: closing,
-    log: { warn: (of: unknown) => lost.push(of) } as unknown as Log,
-  });
+  const log = { warn: (of: unknown) => lost.push(of) } as unknown as Log;
+  const refunds = new Refunds({ redis: closing, log }, () => undefined);
   refunds.refund('p', '2026-01');
   await closing.close();
   expect(lost).toEqual([]);

@@ -185,6 +185,24 @@ describe('Checkpoints', () => {
     expect(store.figures).toEqual(new Map([['p 2026-02', 6]]));
   });
 
+  it('has no timer while there is nothing to write, and goes on with the next note', async () => {
+    const { store, checkpoints } = make();
+    const project = projectOf({ id: 'p' });
+    expect(vi.getTimerCount()).toBe(0);
+    for (const count of [1, 2]) {
+      checkpoints.note(project, '2026-02', count);
+      expect(vi.getTimerCount()).toBe(1);
+      await vi.advanceTimersByTimeAsync(CHECKPOINT_MS_MAX);
+      expect(store.figures.get('p 2026-02')).toBe(count);
+      expect(vi.getTimerCount()).toBe(0);
+      await vi.advanceTimersByTimeAsync(60_000);
+    }
+    checkpoints.noteLoss();
+    await vi.advanceTimersByTimeAsync(1_000);
+    expect(store.losses).toBe(1);
+    expect(vi.getTimerCount()).toBe(0);
+  });
+
   it('makes good for a stall with one round', async () => {
     const store = new MemoryCheckpoints();
     let now = 0;
