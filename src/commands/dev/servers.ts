@@ -67,8 +67,16 @@ export async function freePort(): Promise<number> {
   }
 }
 
-/** Starts Redis with AOF and without eviction, as production must have it. */
-export async function startRedis(bin: string, dir: string, port?: number): Promise<RunningServer> {
+/**
+ * Starts Redis with AOF and without eviction, as production must have it.
+ * @param more further arguments
+ */
+export async function startRedis(
+  bin: string,
+  dir: string,
+  port?: number,
+  more: readonly string[] = [],
+): Promise<RunningServer> {
   mkdirSync(dir, { recursive: true });
   const chosen = port ?? (await freePort());
   const args = [
@@ -84,6 +92,7 @@ export async function startRedis(bin: string, dir: string, port?: number): Promi
     '',
     '--maxmemory-policy',
     'noeviction',
+    ...more,
   ];
   const server = launch(bin, args, { scheme: 'redis', port: chosen });
   await ready(server, 'PING\r\n', (text) => text.startsWith('+PONG'));
