@@ -204,7 +204,8 @@ describe('a frame', () => {
       const slots = decodeFrame(encodeFrame([encodeEntry(event('a')), bad, encodeEntry(event('b'))]));
       expect(slots.map((slot) => slot.ok)).toEqual([true, false, true]);
       expect(slots[1]).toMatchObject({ error: expect.any(FrameError) });
-      expect(plain(slots[1]!.bytes)).toEqual(plain(bad));
+      // toEqual would take seconds for 200 kB.
+      expect(Buffer.compare(slots[1]!.bytes, bad)).toBe(0);
     }
   });
 
