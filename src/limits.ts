@@ -150,8 +150,8 @@ export const SWOLLEN_REST_MS_PER_MIB = 500;
  */
 export const SWOLLEN_FREE_MIB = 64;
 /**
- * An upload's inflater starts once more compressed bytes than this have come. Later, the upload's
- * socket is paused while more than this wait for the inflater.
+ * An upload's inflater starts when more compressed bytes than this have come. From then on, the
+ * upload's socket is paused while more than this wait for the inflater.
  */
 export const INFLATER_QUEUE_BYTES_MAX = 256 * KIB;
 /** Replaces INFLATER_QUEUE_BYTES_MAX while the worker holds more than HELD_BYTES_TIGHT. */
@@ -474,12 +474,15 @@ export const WORK_HEAVY_MS = 500;
  */
 export const WORK_STREAM_MS = 10_000;
 export const WORK_NAMED_EVERY_MS = 250;
-/** How long workers refuse a project that a processor has named for its work. */
+/**
+ * How long workers refuse a project after a processor has told them that the project's work delays
+ * others (stream/work.ts).
+ */
 export const WORK_REST_MS = 1_000;
 /**
- * Time in which a project's price falls to half. The price is the debt that a millisecond of the
- * project's work adds. Normally it is 1; each time that a processor names the project, the price
- * may double, up to WORK_PRICE_MAX.
+ * Time in which a project's price falls to half. Workers multiply a project's work by its price.
+ * Normally the price is 1. Each time that a processor names the project, it may double, up to
+ * WORK_PRICE_MAX.
  */
 export const WORK_PRICE_HALVED_MS = 30_000;
 export const WORK_PRICE_MAX = 64;

@@ -66,8 +66,8 @@ export class StreamConsumer {
   #running: Promise<void> = Promise.resolve();
   #lastBatchAt = Number.NEGATIVE_INFINITY;
   /**
-   * Whether frames that came since the last batch may wait at the broker, not yet fetched by the
-   * queue.
+   * Whether the broker may still hold frames that came since the last batch. If so, the queue
+   * gathers them before the next batch.
    */
   #mayGather = false;
   /**

@@ -7,20 +7,22 @@
  * last byte has come, and *whole* from then on, until its envelope is stored or refused.
  *
  * Disk and inflaters: each upload pauses itself when many of its bytes wait for them. But when an
- * upload goes on, its socket may deliver half a MiB at once, and 400 such sockets fill the worker's
+ * upload resumes, its socket may deliver half a MiB at once, and 400 such sockets fill the worker's
  * memory. So the waiting bytes of all uploads are counted together, too.
  *
  * All arriving uploads are paused while whole uploads have WHOLE_UPLOADS_BYTES_MAX bytes, or
  * QUEUED_BYTES_MAX bytes wait. TCP then makes their clients wait, and bytes on their way stay in
- * the kernel. Afterwards the uploads go on in the order in which they were paused. Only a few do so
- * in each turn of the event loop, because each may be whole with its next chunk. Both sums (of
- * whole and of waiting bytes) fall without any paused upload going on, so there is no deadlock.
+ * the kernel. Afterwards the uploads resume in the order in which they were paused. Only a few
+ * resume in each turn of the event loop, because each may be whole with its next chunk. Neither sum
+ * (whole bytes, waiting bytes) needs a paused upload to resume before it can fall, so there is no
+ * deadlock.
  *
  * An upload in the middle of its body is paused with the others, and its client sees a slower
  * network. A small compressed body cannot be paused, because it is whole before the worker knows
  * that it is large. If such a body waits in the {@link InflationQueue}, it counts as whole. If it
- * is inflated in the event loop, its bytes count for the share `unpaced` of budget.ts instead.
- * Otherwise such bodies of one project would keep the uploads of all others paused.
+ * is inflated in the event loop, its spooled bytes count as `unpaced` (budget.ts) instead: beyond
+ * that bound the project is refused, and nobody is paused. As whole bytes, such bodies of one
+ * project would keep the uploads of all others paused.
  */
 import { QUEUED_BYTES_MAX, UPLOADS_RESUMED_PER_TURN, WHOLE_UPLOADS_BYTES_MAX } from '../../limits.ts';
 

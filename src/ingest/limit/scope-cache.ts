@@ -255,7 +255,7 @@ export class ScopeCache {
 
   /**
    * Takes the leases that admit.lua must be told of. A lease that was used up and has ended is left
-   * out: the script has stopped counting its bucket as outstanding.
+   * out: the script counts a lease's tokens as outstanding only until the lease ends.
    */
   #takeSettled(now: number): readonly Lease[] {
     const settled = this.#settled;

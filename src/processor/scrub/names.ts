@@ -119,7 +119,7 @@ export class SecretNames {
   readonly #firstWords: RegExp;
   readonly #known = new Map<string, boolean>();
 
-  /** @param own names that a project adds; each counts as a word anywhere in a name */
+  /** @param own secret names that a project adds. They match anywhere among a member name's words. */
   constructor(names: readonly string[], own: readonly string[] = []) {
     for (const name of [...names, ...own]) {
       const words = wordsOf(name);

@@ -221,7 +221,10 @@ class Pass {
    */
   #depth: number;
   readonly #outerDepth: number;
-  /** Bits for the context of the object that comes next. */
+  /**
+   * ATTRIBUTES or ADDRESS_ATTRIBUTE where the value that comes next is an object of that kind, else
+   * 0. It goes into the contexts when that object opens.
+   */
   #next = 0;
   readonly #token: Token = { start: 0, end: 0, signs: 0, digits: 0, colons: 0, dots: 0 };
 

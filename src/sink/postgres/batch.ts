@@ -29,7 +29,8 @@ export interface BatchTarget {
 
 type PlacedRecord = SentRecord & { frameId: string; entry: number };
 /**
- * An entry with its records, or only with those that came since the last block was written.
+ * An entry of this batch with its records. A large batch is written in several parts; then an entry
+ * has only the records that came since the last part.
  * `usage`: set while the entry is not counted yet.
  */
 type PendingEntry = {

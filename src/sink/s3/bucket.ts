@@ -23,8 +23,8 @@ export class S3Error extends Error {
 
 /**
  * Whether a write failed because its condition does not hold, or because another write of the same
- * key is under way. A store may answer the end of an upload in parts with status 200 and such an
- * error code.
+ * key is under way. A store may answer CompleteMultipartUpload with status 200 and one of these
+ * error codes in the body.
  */
 const isConditionFailed = (error: unknown): boolean =>
   error instanceof S3Error &&

@@ -76,8 +76,8 @@ function allowedOf(asked: string): readonly string[] {
 
 /**
  * Header lines of the answer to OPTIONS, beside {@link CORS_HEADERS}. No browser keeps such an
- * answer for longer than a day. Browsers keep the answer by header name; Vary is for caches in
- * between that keep answers to OPTIONS.
+ * answer for longer than a day. A browser remembers each allowed header name by itself, so it needs
+ * no Vary. Vary is for proxies that cache answers to OPTIONS.
  * @param asked Access-Control-Request-Headers, '' when absent
  */
 export function preflightHeaders(asked: string): string {
