@@ -597,8 +597,8 @@ export const ACK_WAIT_MS = 10_000;
  */
 export const DELIVERIES_BEFORE_ALONE = 3;
 /**
- * Most frames that are each handled in a batch of their own, one after the other, before other work
- * of the process goes on.
+ * Number of frames from that delivery on that a consumer may handle in one turn, each in a batch of
+ * its own. All other consumers of the process wait meanwhile.
  */
 export const SUSPECTS_IN_TURN_MAX = 100;
 /**

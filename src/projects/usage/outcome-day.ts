@@ -51,7 +51,10 @@ const daySchema = z.record(z.string(), z.record(z.string(), z.int().min(0)));
 /** Key of a day: `outcomes.<projectId>.<YYYY-MM-DD>`. */
 export const ledgerKey = (projectId: string, date: string): string => `outcomes.${projectId}.${date}`;
 
-/** Key of the same day as another cell counted it: `outcomes.<projectId>.<YYYY-MM-DD>.<cell>`. */
+/**
+ * Key of the copy of a day that another cell counted: `outcomes.<projectId>.<YYYY-MM-DD>.<cell>`. A
+ * cell is a whole installation of sluice, from which the project has moved.
+ */
 const copyKey = (projectId: string, date: string, cell: string): string =>
   `${ledgerKey(projectId, date)}.${cell}`;
 

@@ -67,8 +67,8 @@ AND sha256(convert_to(coalesce(s.payload, s.payload_base64), 'UTF8')) = d`,
 });
 
 /**
- * Asks which containers are in the table. One row of a container is enough: a row that is missing
- * was refused, and is a dead letter.
+ * Asks which containers (items of many logs or spans) have rows in the table. One row proves that
+ * the container was stored: a row that is missing was refused, and is a dead letter.
  */
 const container = (table: 'logs' | 'spans', records: readonly SentRecord[]): Question => ({
   sql: numbered(PLACE_ARRAYS, `SELECT FROM sluice.${table} s WHERE ${PLACE}`, 'p, r, e, i'),

@@ -79,8 +79,8 @@ export function mergeProjects(lists: readonly (readonly ProjectRow[])[]): Projec
  * Counts of each project at this worker, for the page of the admin port.
  *
  * Counting costs only two additions per request. The page is for a quick look; `sluice usage` is
- * for accounting. At most PROJECTS_WATCHED_MAX projects are counted, the first that had requests. A
- * worker that serves more shows the busiest of these.
+ * for accounting. A worker counts only the first PROJECTS_WATCHED_MAX projects that had requests,
+ * and shows the PROJECTS_SHOWN_MAX busiest of them. So a busy project that came later may be missing.
  */
 export class PageFigures {
   readonly #projects: ProjectState[] = [];
