@@ -176,10 +176,10 @@ class IngestWorker {
     setTimeout(() => void this.#listen(), UNREADY_MS_MAX).unref();
     void this.#budget.disk.removeLeftNames();
     await this.#redis.connect();
+    const config = this.#config;
     // This comes before the registry loads: with a million projects in memory the collection would
     // take seconds.
-    giveBackMemoryOfStart();
-    const config = this.#config;
+    if (config.env === 'development') giveBackMemoryOfStart();
     const log = this.#log;
     const { natsUrls: urls, natsCredsFile: credsFile, tlsCaFile: caFile, planLimits } = config;
     const access = {

@@ -330,7 +330,7 @@ export async function runProcessor(
     await processor.stop();
     throw error;
   }
-  giveBackMemoryOfStart();
+  if (config.env === 'development') giveBackMemoryOfStart();
   log.info({ streams: frameStreamNames(config).length }, 'processor started');
   return processor;
 }
