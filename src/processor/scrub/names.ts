@@ -119,7 +119,7 @@ export class SecretNames {
   readonly #firstWords: RegExp;
   readonly #known = new Map<string, boolean>();
 
-  /** @param own secret names that a project adds. They match anywhere among a member name's words. */
+  /** @param own secret names that a project adds. They match anywhere in a member's name. */
   constructor(names: readonly string[], own: readonly string[] = []) {
     for (const name of [...names, ...own]) {
       const words = wordsOf(name);

@@ -80,7 +80,7 @@ export function mergeProjects(lists: readonly (readonly ProjectRow[])[]): Projec
  *
  * Counting costs only two additions per request. The page is for a quick look; `sluice usage` is
  * for accounting. A worker counts only the first PROJECTS_WATCHED_MAX projects that had requests,
- * and shows the PROJECTS_SHOWN_MAX busiest of them. So a busy project that came later may be missing.
+ * and shows the PROJECTS_SHOWN_MAX busiest of them. A busy project that came later may be missing.
  */
 export class PageFigures {
   readonly #projects: ProjectState[] = [];
