@@ -23,8 +23,8 @@ export type Runtime = {
 };
 
 /**
- * Version of Node 20's binary interface. The binary of uWebSockets.js for Node 20 runs with an older
- * C library than its binaries for later versions of Node.
+ * Version of Node 20's binary interface. The binary of uWebSockets.js for Node 20 runs with an
+ * older C library than its binaries for later versions of Node.
  */
 const NODE_20 = '115';
 const GLIBC_MIN = { node20: 2.27, others: 2.38 };

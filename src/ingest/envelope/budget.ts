@@ -239,8 +239,8 @@ export class Holding {
   }
 
   /**
-   * Counts the upload among the large ones (those that are spooled, or inflated in pieces while they
-   * arrive), once.
+   * Counts the upload among the large ones, once. Large are those that are spooled, or inflated in
+   * pieces while they arrive.
    * @returns false when the worker has too many large uploads, or the project more than its share
    */
   takePlace(): boolean {
