@@ -94,11 +94,9 @@ export class Collector implements ItemReceiver {
   /** Bytes that this collector has charged to the holding, without those of its spool. */
   #charged = 0;
   #spool: Spool | undefined;
-  /**
-   * The chunk that the parser reads, of which payloads may be views, and whether the bytes of the
-   * whole chunk have been charged.
-   */
+  /** The chunk that the parser reads. Payloads may be views of it. */
   #chunk: Uint8Array = NOTHING;
+  /** Whether the whole chunk counts as memory of the upload, because a view of it is kept. */
   #chunkCharged = false;
   /**
    * The current item's payload while it is in memory: `#single` is one piece as it came, `#joined`

@@ -63,10 +63,10 @@ type KnownWindow = { emptyAt: number; gen: number; seq: number };
 type Lease = { bucket: number; unused: number; used: number; endsAt: number; next: Lease | undefined };
 
 /**
- * A token or a refusal, from memory or out of a reply. `resetSec` is in Unix seconds by Redis's
- * clock, rounded up: when the window will be empty again, or, in a refusal, when a request can be
- * admitted. `windowNumber` is the window that refuses; admit.lua numbers the windows of a scope
- * from 1.
+ * A token or a refusal, from memory or out of a reply. `resetSec` is a time in Unix seconds by
+ * Redis's clock, rounded up: for a token, when the scope's first window will be empty; for a
+ * refusal, when a request can be admitted. A scope may have several windows (of the project, a key,
+ * categories). `windowNumber` says which of them refuses, from 1 in the order of admit.lua.
  */
 export type WindowDecision =
   | { kind: 'admitted'; remaining: number; resetSec: number }

@@ -34,8 +34,8 @@ type Parts = Generator<Part | undefined, void, void>;
 export interface Encoding {
   readonly isJson: boolean;
   /**
-   * For each level, the JSON names of its own message and of its list of children. Protobuf has
-   * none.
+   * By level, the JSON names of two fields: the level's own message (`resource`, `scope`; the
+   * request has none) and the list of its children. Empty for protobuf, whose fields have numbers.
    */
   readonly names: readonly (readonly [own: string, child: string])[];
   /** Brings the request into the form that `parts` reads: JSON becomes valid UTF-8. */
