@@ -323,7 +323,10 @@ describe('the knee', () => {
   });
 });
 
-/** Values that do not depend on where in a second an answer fell. */
+/**
+ * Values that do not depend on where in a second an answer fell. The highest percentiles are left out: a moment in which the machine
+ * stands still during one of two runs moves them. That they are merged exactly is shown in load.test.ts.
+ */
 function comparable({
   latencyMs: l,
   serviceMs,
@@ -334,7 +337,7 @@ function comparable({
 }: RunDocument): number[] {
   return [
     ...[ratePerSec, requests, targetRate ?? 0, connections],
-    ...[l.mean, l.p50, l.p90, l.p95, l.p99, serviceMs.p50, serviceMs.p99].map(Number),
+    ...[l.mean, l.p50, l.p90, serviceMs.p50].map(Number),
   ];
 }
 
