@@ -29,7 +29,7 @@ for (const [, path = '', rest = ''] of sluice('completion', 'fish').matchAll(
 // `sluice load` parses its flags itself: the completion does not know them.
 flags.set('sluice load', new Set(['--help', ...(sluice('load', '--help').match(/--[a-z][\w-]*/g) ?? [])]));
 
-/** What of a command line no command knows. */
+/** Commands and flags of a command line that do not exist. */
 function unknownIn(line: string): string[] {
   let place = 'sluice';
   const problems: string[] = [];

@@ -145,7 +145,7 @@ it('is read as projects that it also reads when they are written anew, or is ref
         expect(read(JSON.stringify({ projects: found }))).toEqual(found);
       }
     }),
-    { numRuns: rounds(20_000, 400) },
+    { numRuns: rounds(20_000, 1_000) },
   );
   // Damage of both kinds was met.
   expect(Math.min(taken, refused)).toBeGreaterThan(5);
