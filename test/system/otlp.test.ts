@@ -26,7 +26,7 @@ const field = (number: number, content: Uint8Array): Buffer => {
   const bytes: number[] = [number * 8 + 2];
   let { length } = content;
   for (; length > 127; length = Math.floor(length / 128)) bytes.push((length % 128) + 128);
-  return Buffer.from([...bytes, length, ...content]);
+  return Buffer.concat([Buffer.from([...bytes, length]), content]);
 };
 const LISTS = {
   traces: ['resourceSpans', 'scopeSpans', 'spans'],

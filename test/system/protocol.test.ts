@@ -77,8 +77,9 @@ describe('a body that is refused', () => {
       system.port,
       `${head(`/api/1/envelope/`, 'Host: another.example', 'Content-Length: 2')}{}`,
     );
-    // On Node 24 uWebSockets.js refuses such a head by itself, with a page of its own.
-    const reason = hosts.body.startsWith('<h1>Bad Request</h1>') ? undefined : 'there is more than one Host';
+    // On Node 24 uWebSockets.js refuses such a head by itself, with an answer that has no type.
+    const isOfLibrary = !hosts.headers.has('content-type');
+    const reason = isOfLibrary ? undefined : 'there is more than one Host';
     expect([hosts.status, hosts.headers.get('x-sentry-error')]).toEqual([400, reason]);
   });
 

@@ -66,7 +66,7 @@ function varint(value: number): number[] {
   return value < 128 ? [value] : [(value % 128) + 128, ...varint(Math.floor(value / 128))];
 }
 const field = (number: number, content: Uint8Array): Buffer =>
-  Buffer.from([...varint(number * 8 + 2), ...varint(content.length), ...content]);
+  Buffer.concat([Buffer.from([...varint(number * 8 + 2), ...varint(content.length)]), content]);
 const message = (...fields: readonly Uint8Array[]): Buffer => Buffer.concat(fields);
 const text = (number: number, content: string): Buffer => field(number, Buffer.from(content));
 
