@@ -1,8 +1,8 @@
 /**
- * Writes what the s3 sink archived into another sink. Objects are read one after the other, sorted
- * by day, stream, hour and name. For the sink, an object is a frame and each of its rows is an
- * entry, so an interrupted backfill can go on in the middle of an object. Rows that the sink has
- * already are not stored twice (SinkRecord.rowKey).
+ * Copies the objects of the s3 sink into another sink, one after the other, sorted by day, stream,
+ * hour and name. For the other sink, an object is a frame and each of its rows is an entry. So an
+ * interrupted backfill can go on in the middle of an object. Rows that the sink has already are not
+ * stored again (SinkRecord.rowKey).
  */
 import { setTimeout as pause } from 'node:timers/promises';
 import { SINK_BATCH_BYTES_MAX } from '../limits.ts';
@@ -16,14 +16,14 @@ const TRIES_MAX = 6;
 const PAUSE_MS = 1_000;
 
 /**
- * A backfill to run. `after`: the place of the last object that an earlier run finished; undefined
- * begins with the first object.
+ * A backfill to run. `after`: the place of the last object that an earlier run finished. Without
+ * it, the backfill begins with the first object.
  */
 export type Backfill = { from: S3Setting; to: Sink; span: Span; project?: string; after?: string };
 
 /**
- * Progress, reported after each object. `place` sorts in the order of the objects. `stored`: rows
- * that the sink did not have before. `refused`: rows that the sink does not take.
+ * Progress, reported after each object. Places, compared as texts, are in the order of the objects.
+ * `stored`: rows that the sink did not have before. `refused`: rows that the sink does not take.
  */
 export type BroughtObject = {
   place: string;

@@ -26,15 +26,12 @@ const CLOSE_OBJECT = 0x7d;
 /** Larger payloads are not read, because the walk makes no pauses. SDKs send at most 1 MiB. */
 export const READ_BYTES_MAX = 5 * 1024 * 1024;
 /**
- * Longest value, in characters, of a column with few different values. A longer value is left out
- * and not cut, because its beginning may be another value.
+ * Longest value of a `word` column, in characters. A longer value is left out. If it were cut, it
+ * could equal another value.
  */
 const WORD_CHARACTERS_MAX = 200;
 const COUNT_MAX = 0xffff_ffff;
-/**
- * Longest name with escapes that is decoded: each of up to 32 characters may be an escape of 6
- * bytes.
- */
+/** Longest name with escapes that is decoded: 32 characters, each an escape of 6 bytes. */
 const ESCAPED_NAME_BYTES_MAX = 6 * 32;
 /**
  * Whether a moment lies from 1970 up to 2106, where ClickHouse's DateTime ends. ClickHouse's
@@ -43,9 +40,9 @@ const ESCAPED_NAME_BYTES_MAX = 6 * 32;
 export const isKeptMoment = (ms: number): boolean => ms >= 0 && ms < 1000 * 2 ** 32;
 
 /**
- * Kinds of values. `text`: any text. `word`: one of few texts, with at most WORD_CHARACTERS_MAX.
- * `moment`: Unix microseconds. `count`: an unsigned integer of 32 bits. `duration`: milliseconds
- * from start_timestamp to timestamp.
+ * Kinds of values. `word`: a text of which there are few different ones. `moment`: Unix
+ * microseconds. `count`: an unsigned integer of 32 bits. `duration`: milliseconds from
+ * start_timestamp to timestamp.
  */
 type Kind = 'text' | 'word' | 'moment' | 'count' | 'flag' | 'duration';
 export type Cell = string | number | boolean | undefined;
@@ -77,8 +74,8 @@ const USER_ID = column('user_id', 'text', ['user', 'id']);
 const ORIGIN = own('word', 'environment', 'release', 'platform');
 const COMMON = [...ORIGIN, column('trace_id', 'text', ofTrace('trace_id')), USER_ID];
 /**
- * Paths of an attribute that the span or log itself has, or else its resource, where
- * OpenTelemetry's SDKs put it.
+ * Paths of an attribute of the span or log itself, or else of its resource, where OpenTelemetry's
+ * SDKs put these attributes.
  */
 const ofResource = (name: string): Path[] => [attribute(name), attribute(`resource.${name}`)];
 const OF_ATTRIBUTES = [
@@ -147,7 +144,7 @@ export type TypedTable = keyof typeof COLUMNS;
  * both.
  */
 type Node = {
-  /** Number of the wanted value. */
+  /** Number of this place's value, when a column wants the value. */
   leaf?: number;
   members: Member[];
   last?: Node;
@@ -213,8 +210,8 @@ const isName = (json: Uint8Array, start: number, { bytes }: Member): boolean => 
 };
 
 /**
- * Returns the member with this name; undefined when no column asks for it. Most names have no
- * escapes.
+ * Returns the member with this name; undefined when no column asks for it. Names are compared byte
+ * by byte; only a name with escapes is decoded.
  */
 function memberAt(json: Buffer, node: Node, [start, end]: Place): Node | undefined {
   const length = end - start - 2;
@@ -262,8 +259,8 @@ class Walk {
   }
 
   /**
-   * Reads the members of an object. When a name repeats, only its last value counts, with all that
-   * is in it, as in JSON.parse.
+   * Reads the members of an object. When a name repeats, only its last value counts, as in
+   * JSON.parse.
    */
   #members(open: number, node: Node): number {
     const json = this.#json;
@@ -336,9 +333,7 @@ const READERS: Readonly<Record<Exclude<Kind, 'duration'>, (json: Buffer, place: 
 
 const isNull = (json: Buffer, [start]: Place): boolean => json[start] === 0x6e; // the n of null
 
-/**
- * The typed columns of one row. `unread`: a column is empty although the payload has a value there.
- */
+/** The typed columns of one row. `unread`: the payload has a value for a column that is empty. */
 export type TypedRow = { cells: Cell[]; unread: boolean };
 
 function readCells(plan: Plan, json: Buffer, eventId: string): TypedRow {
@@ -376,7 +371,7 @@ const RECORDING = Buffer.from(',"recording":');
 
 /**
  * Returns the typed columns of a row.
- * @param json the valid payload; undefined when it is not to be read
+ * @param json the payload, which is valid JSON; undefined when it is not to be read
  */
 export function typedRow(
   table: TypedTable,

@@ -24,7 +24,7 @@ const PIECES_MAX = 1_000;
 
 /**
  * A larger container is not split, and {@link filledContainer} adds nothing to it. The search for
- * its elements makes no pauses: it keeps the event loop for some 20 ms in 5 MiB. No SDK sends so
+ * its elements makes no pauses, and blocks the event loop for some 20 ms in 5 MiB. No SDK sends so
  * much.
  */
 const SEARCHED_BYTES_MAX = 5 * 1024 * 1024;
@@ -32,8 +32,7 @@ const SEARCHED_BYTES_MAX = 5 * 1024 * 1024;
 export type Container = {
   elements: Uint8Array[];
   /**
-   * All other members of the container than its list of elements, as a JSON object; undefined when
-   * there are none.
+   * The container's members other than `items`, as a JSON object; undefined when there are none.
    */
   rest?: Uint8Array;
 };
@@ -45,10 +44,10 @@ export type Container = {
 type Piece = { start: number; value: number; end: number };
 
 /**
- * Cuts the content of a bracket at its commas.
+ * Cuts the content of a list or an object at its commas.
  * @param json valid JSON
  * @param bracket place of the opening bracket
- * @returns undefined when the bracket has more than PIECES_MAX pieces
+ * @returns undefined when there are more than PIECES_MAX pieces
  */
 function piecesOf(json: Uint8Array, bracket: number): Piece[] | undefined {
   const found: Piece[] = [];
@@ -68,8 +67,8 @@ function piecesOf(json: Uint8Array, bracket: number): Piece[] | undefined {
 }
 
 /**
- * Finds a member by its name. The last member of that name counts, as in JSON.parse. `quoted`: the
- * name with its quotes.
+ * Finds a member by its name, given with its quotes. The last member of that name counts, as in
+ * JSON.parse.
  */
 const memberOf = (json: Uint8Array, members: readonly Piece[], quoted: Buffer): Piece | undefined =>
   members.findLast(({ start }) => quoted.equals(json.subarray(start, start + quoted.length)));
@@ -112,14 +111,14 @@ const SETTINGS = Buffer.from('"ingest_settings"');
 const ATTRIBUTES = Buffer.from('"attributes"');
 const SETTINGS_BYTES_MAX = 1_024;
 /**
- * Containers behind the tenth item of their envelope are not filled in. SPLIT_INDEX_MAX gives the
- * reason.
+ * Containers after the tenth item of their envelope are not filled in, for the reason at
+ * SPLIT_INDEX_MAX.
  */
 const FILLED_INDEX_MAX = 9;
 
 /** Facts about a request's client that the project wants filled in. */
 export type ClientFacts = { clientAddress?: string | undefined; userAgent?: string | undefined };
-/** An attribute of an element: its quoted name, and the whole member. */
+/** An attribute to add: its name in quotes, and its whole JSON member. */
 type Attribute = { quoted: Buffer; member: string };
 
 const attribute = (name: string, value: string): Attribute => ({
@@ -128,8 +127,8 @@ const attribute = (name: string, value: string): Attribute => ({
 });
 
 /**
- * Returns the attributes that the container's SDK wants filled in (`ingest_settings`), as far as
- * their values are known.
+ * Returns the attributes that the container asks for in `ingest_settings`, as far as their values
+ * are known.
  */
 function wantedOf(json: Uint8Array, members: readonly Piece[], facts: ClientFacts): Attribute[] {
   const text = (quoted: Buffer): string => {
@@ -148,8 +147,8 @@ function wantedOf(json: Uint8Array, members: readonly Piece[], facts: ClientFact
 
 /**
  * Finds the text to insert into one element, so that the element gets its missing attributes.
- * @returns the place in `json` and the text; undefined when the element has all wanted attributes,
- * or cannot take any: it or its `attributes` is no object, or has more than PIECES_MAX members
+ * @returns the place in `json` and the text. Undefined when the element has all wanted attributes,
+ * or when the element or its `attributes` is no object or has more than PIECES_MAX members
  */
 function insertion(
   json: Uint8Array,
@@ -208,25 +207,22 @@ export function filledContainer(json: Uint8Array, index: number, facts: ClientFa
 export type SentRecord = SinkRecord & { bytes: number; split?: Container };
 
 /**
- * Most bytes that the rows of one container may repeat from their item. Otherwise a header of 16
- * KiB would make 16 MB of rows from a container of 1,000 logs of one byte. A container that would
- * repeat more is stored in one row.
+ * Each row of a container repeats its item's header and ids. A container whose rows would repeat
+ * more bytes than this is stored in one row. Otherwise 1,000 logs of one byte below a header of 16
+ * KiB would become 16 MB of rows.
  */
 const REPEATED_BYTES_MAX = 1024 * 1024;
 /** Bytes of an element's row besides its texts: ten lengths and at most four numbers. */
 const ELEMENT_ROW_BYTES = 10 * 4 + 4 * 8;
 /**
- * Containers behind the tenth item of their envelope are stored in one row each. Otherwise a
- * hundred containers, each just small enough to be split, would make 100,000 rows of a request of
- * 600 bytes. An SDK sends one or two containers in an envelope. The containers of an OTLP request
- * are split behind the tenth item, too: the processor has made them, none smaller than it must be.
+ * Containers after the tenth item of their envelope are stored in one row each. Otherwise a request
+ * of 600 bytes could bring a hundred containers that become 100,000 rows. An SDK sends one or two
+ * containers in an envelope. OTLP requests have no such bound: the processor makes their
+ * containers, no smaller than they must be.
  */
 const SPLIT_INDEX_MAX = 9;
 
-/**
- * Types of the containers whose elements each get a row. A `trace_metric` container is stored in
- * one row.
- */
+/** Types of the containers whose elements each get a row. */
 const SPLIT_TYPES = ['log', 'span'] as const;
 export type SplitType = (typeof SPLIT_TYPES)[number];
 export const isSplit = (type: string): type is SplitType => (SPLIT_TYPES as readonly string[]).includes(type);
@@ -241,8 +237,8 @@ function bytesOfRows({ envelope, header }: ItemFields, { elements, rest }: Conta
 }
 
 /**
- * Decides how a record is stored, by the record alone. So a frame that comes again makes the same
- * rows, whatever other frames are in its batch.
+ * Decides how a record is stored. Only the record itself matters, so a frame that comes again makes
+ * the same rows.
  */
 export function toSend(record: SinkRecord): SentRecord {
   const { type, fields, head, json } = record;

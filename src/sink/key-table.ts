@@ -1,13 +1,11 @@
 /**
- * A table of millions of 128-bit keys, each with a time and a number, in one flat array.
+ * A table of millions of 128-bit keys, each with a time and a number, in one flat array. A key
+ * takes 32 bytes. In a Map of strings, the nine million keys of fifteen minutes at 10,000 events a
+ * second would take a gigabyte.
  *
- * Fifteen minutes of 10,000 events a second are nine million keys, and would take a gigabyte as
- * strings in a Map. Here a key takes a slot of 32 bytes. Nearly each look-up in a large table
- * misses the CPU's cache, but a slot lies within one line of the cache. The table is at most three
- * quarters full. Keys are halves of hashes, so a key's first word picks its slot. If the slot is
- * taken, the key gets the next free one (open addressing). Keys are not removed one by one: a full
- * table is rebuilt with the keys that are younger than a floor, and becomes larger or smaller as
- * needed.
+ * A key's first word picks its slot. If the slot is taken, the key gets the next free one (open
+ * addressing). When three quarters of the slots are taken, the table is rebuilt without keys that
+ * are too old, and becomes larger or smaller as needed. Keys are not removed in any other way.
  */
 import { assert } from '../lib/assert.ts';
 import { KEY_BYTES } from './item-key.ts';
@@ -16,8 +14,8 @@ const KEY_WORDS = KEY_BYTES / 4;
 const SLOTS_MIN = 1024;
 const FULL_SHARE = 0.75;
 /**
- * Largest part of the table in use after a rebuild. A smaller part would make rebuilds rarer and
- * the table twice as large. Rebuilds come about every quarter of the time that keys are kept.
+ * Largest part of the slots that is taken after a rebuild. A smaller part would make rebuilds rarer
+ * and the table larger.
  */
 const REBUILT_SHARE = 0.6;
 

@@ -6,7 +6,7 @@ import { type NamedSink, SeveralSinks } from './several.ts';
 import type { Sink } from './sink.ts';
 import { SinkSettingError } from './unavailable.ts';
 
-/** `retentionDays`: for stores that remove old rows by themselves. */
+/** `retentionDays`: how long stores that remove old rows by themselves keep a row. */
 type SinkOptions = { clock: Clock; log: Log; retentionDays?: number | undefined };
 
 /** Returns the name of a sink in logs, errors and readiness. The name has no password. */

@@ -1,15 +1,15 @@
 import { PREFETCH_FRAMES_MAX } from '../limits.ts';
 
 /**
- * Number of frames that are remembered. Fewer frames are in hand at once, so a frame that is tried
- * again is known.
+ * Number of frames that are remembered: more than a processor has in hand at once. So a frame that
+ * it tries again is known.
  */
 const FRAMES_MAX = 4 * PREFETCH_FRAMES_MAX;
 
 /**
- * How many entries of each frame this process has stored. A repeatable sink keeps this for each
- * stream. It guarantees nothing, but it avoids most repeated writes: while another sink is away,
- * the same frames are tried every few seconds.
+ * Remembers how many entries of each frame this process has stored. A repeatable sink has one for
+ * each stream. While another sink is away, the processor tries the same frames every few seconds;
+ * this memory avoids most repeated writes, but guarantees nothing.
  */
 export class RecentFrames {
   readonly #entries = new Map<string, number>();

@@ -8,8 +8,8 @@ const LOOK_EVERY_MS = HOUR_MS;
 type RetentionOptions = { sink: Sink; days: number; now: () => Promise<number>; log: Log };
 
 /**
- * Carries out SLUICE_RETENTION: at the start and then every hour, the sink removes the days whose
- * records are all older than the setting allows.
+ * Carries out SLUICE_RETENTION: at the start and then every hour, the sink removes the days on
+ * which all records are older than the setting allows.
  */
 export class Retention {
   readonly #options: RetentionOptions;

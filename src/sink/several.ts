@@ -19,17 +19,17 @@ import { UnavailableError } from './unavailable.ts';
 export type NamedSink = { readonly name: string; readonly sink: Sink };
 type OpenedSink = { readonly health: SinkHealth; readonly sink: StreamSink };
 /**
- * A batch of one of the sinks. `isGiven`: the batch takes the entry that is being added. `writeMs`:
- * how long its sink has worked on it.
+ * A batch of one of the sinks. `isGiven`: whether the batch takes the entry that is being added.
+ * `writeMs`: how long the sink has worked on the batch.
  */
 type Member = { readonly health: SinkHealth; readonly batch: SinkBatch; isGiven: boolean; writeMs: number };
 type SinkState = 'ok' | 'failing';
 
 /**
  * One or several sinks as one sink. A frame is acknowledged when all sinks have it. While one sink
- * is away, the stream waits. Other sinks, which may have stored the records already, recognise the
- * frames when these are tried again. So each sink keeps its own guarantee, and all sinks together
- * have the weakest of their guarantees.
+ * is away, the stream waits and tries its frames again; sinks that have stored them recognise them.
+ * So each sink keeps its own guarantee, and all sinks together have the weakest of their
+ * guarantees.
  */
 export class SeveralSinks implements Sink {
   readonly guarantee: SinkGuarantee;
@@ -77,8 +77,8 @@ export class SeveralSinks implements Sink {
 }
 
 /**
- * Waits for all works, even when one of them fails.
- * @throws the first error, with bugs before outages
+ * Waits for all promises, even when one of them rejects.
+ * @throws the first error that is a bug, or else the first outage
  */
 async function all<T>(works: readonly Promise<T>[]): Promise<T[]> {
   const results = await Promise.allSettled(works);
@@ -196,7 +196,7 @@ class BatchOfSeveral implements SinkBatch {
 }
 
 /**
- * Returns the highest count of any sink for each type of record and each result: a sink that knew
+ * Returns, for each type of record and each result, the highest count of any sink. A sink that knew
  * some entries before counts fewer.
  */
 function mostOf(counts: readonly (readonly SinkCount[])[]): SinkCount[] {
@@ -209,10 +209,9 @@ function mostOf(counts: readonly (readonly SinkCount[])[]): SinkCount[] {
 }
 
 /**
- * The state of a sink, for metrics, `/readyz` and the log. A sink is failing if the last call for
- * one of its streams failed, and while a call takes longer than SINK_STALLED_MS (a table that
- * somebody locks, a disk that hangs). A sink with an `outage` of its own says itself when it works
- * again.
+ * The state of a sink, for metrics, `/readyz` and the log. A sink is failing when the last call for
+ * one of its streams failed, or while a call takes longer than SINK_STALLED_MS (a locked table, a
+ * disk that hangs). A sink with an `outage` of its own says itself when it works again.
  */
 export class SinkHealth {
   readonly name: string;

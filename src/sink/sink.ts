@@ -1,26 +1,26 @@
 /**
- * The contract of all sinks: what a sink promises, and the calls that give it records.
+ * The contract of all sinks.
  *
- * Each stream has one open batch at a time, which takes records. commit() resolves when everything
- * in the batch is durable; only then are its frames acknowledged. A sink that gathers several
- * batches before it writes may hold them meanwhile: it treats their frames and items as stored, and
- * the batches end in order. A frame may come again at any time.
+ * Each stream has one open batch at a time, which takes records. commit() resolves when the batch
+ * is durable. Only then does the processor acknowledge the batch's frames. A sink may hold several
+ * batches before it writes them (CommitOptions.held). It then treats their frames and items as
+ * stored, and makes the batches durable in their order. A frame may come again at any time.
  *
- * - `exactly once`: a batch is stored wholly or not at all, no reader sees any of it before the
- *   commit, and every later batch, of this process or the next, knows its entries. So each record
- *   is written once.
- * - `repeatable`: a batch may be stored in part when its process ends, and is then written again.
- *   Each row has a deterministic 128-bit row key of frame and place (rowKey in item-key.ts). So a
- *   store that merges by key, or a reader, ends with one row.
+ * - `exactly once`: a batch is stored wholly or not at all. No reader sees any of it before the
+ *   commit. Later batches, of this process or the next, know which entries are stored. So each
+ *   record is written once.
+ * - `repeatable`: when the process ends, only a part of a batch may be stored. The whole batch is
+ *   then written again. The key of a row depends only on its frame and its place in the frame
+ *   (rowKey in item-key.ts). So a store or a reader that merges rows by key ends with one row.
  *
- * With both guarantees, a client's own resend of an event, a transaction or an OTLP request within
- * RESEND_WINDOW_MS is not written again, as far as the sink remembers (docs/sinks.md says how far).
+ * Clients may send an event, a transaction or an OTLP request again. With both guarantees, a resend
+ * within RESEND_WINDOW_MS is not written, as far as the sink remembers (docs/sinks.md).
  */
 import type { ItemType } from '../lib/item-types.ts';
 import type { Distribution } from '../lib/metrics/distribution.ts';
 import type { OutageLog } from '../lib/outage-log.ts';
 
-/** The sinks see an OTLP request as the containers of its spans or logs. */
+/** Type of a record. An OTLP request comes to the sinks as containers of spans or logs. */
 export type RecordType = Exclude<ItemType, 'otlp_traces' | 'otlp_logs'> | 'heartbeat';
 
 /** Fields that all records of one envelope share. Times are Unix milliseconds. */
@@ -40,16 +40,16 @@ export type ItemFields = {
   index: number;
   header: string;
   /**
-   * Whether the record's last value is the payload in base64. That is so for a file, for a packed
-   * recording and for a payload that is no JSON.
+   * Whether the record's last value is the payload in base64. True for a file, a compressed
+   * recording, and a payload that is not JSON.
    */
   isBase64?: boolean;
-  /** How the recording in the payload is packed. */
+  /** How the recording in the payload is compressed. */
   encoding?: 'gzip' | 'deflate';
 };
 /**
- * Fields of a heartbeat. `bodyIn`: the member that has the body, which is in base64 when it is not
- * UTF-8; undefined when there is no body.
+ * Fields of a heartbeat. `bodyIn`: the record's member that has the body, which is `body_base64`
+ * for a body that is not UTF-8; undefined without a body.
  */
 export type HeartbeatFields = {
   token: string;
@@ -64,21 +64,21 @@ export type HeartbeatFields = {
 export type SinkRecord = {
   type: RecordType;
   head: string;
-  /** The values that `head` has as text. */
+  /** The values from which `head` was made. */
   fields: ItemFields | HeartbeatFields;
   /**
-   * The last value of the record, as JSON. The bytes stay unchanged until the record is handed over
-   * by relieve(), or until commit() or abandon().
+   * The last value of the record, as JSON. The caller leaves these bytes unchanged until relieve()
+   * has handed the record over, or until commit() or abandon().
    */
   json: Uint8Array;
   /**
-   * Set for the types that a client may send again: 128 bits that name the item, and when it was
+   * Set for an item that a client may send again. `key`: its resendKey. `receivedAt`: when it was
    * received, Unix milliseconds.
    */
   resend?: { key: Buffer; receivedAt: number };
   /**
-   * Row key of a record that comes from an archive, as rowKey makes it. A sink that has this row
-   * already does not store the record again.
+   * Key of the record's row, when a backfill read the record from an archive. A sink that has this
+   * row does not store the record again.
    */
   rowKey?: Buffer;
 };
@@ -89,40 +89,40 @@ export type SinkRecord = {
 export type CountedUsage = { projectId: string; month: string; position: number };
 
 /**
- * How many records of a type a batch stored, or left out because they are a client's resend of a
- * stored record.
+ * Number of a batch's records of a type. `stored`: the batch stored them. `resent`: it left them
+ * out, because they are a client's resend of a stored record.
  */
 export type SinkCount = { type: RecordType; result: 'stored' | 'resent'; count: number };
 
-/** The place of an entry, and its usage, which counts even when its records are not stored. */
+/** Place of an entry, and its usage, which counts even when none of its records is stored. */
 export type BegunEntry = { frameId: string; index: number; usage?: CountedUsage };
 
 export type SinkGuarantee = 'exactly once' | 'repeatable';
 
 /**
- * A row that the store refuses because of its content. `element`: the row's place in the item's
- * container, when the row is a log or span of a container. `item` is undefined for a heartbeat.
+ * A row that the store refuses because of its content. `item`: the item's place in its envelope;
+ * undefined for a heartbeat. `element`: for a row of one log or span, its place in the container.
  */
 export type RefusedRow = { frameId: string; entry: number; item?: number; element?: number; reason: string };
 
 export type CommitOptions = {
-  /** Whether this batch and all earlier ones must become durable without waiting for more. */
+  /** Whether the sink must write this batch and all earlier ones at once. */
   now: boolean;
   /**
-   * Called by a sink that gathers batches, at most once, and not with `now`. It says that the sink
-   * has the batch, and keeps trying until it is durable. The frames' bytes are not needed any more,
-   * and the next batch may begin. After this call commit() does not reject. `counts` are the same
-   * as commit() returns.
+   * A sink that holds batches calls this at most once, and not with `now`. The call says that the
+   * sink has the batch in memory, and tries until the batch is durable. The caller may then free
+   * the frames' bytes and begin the next batch. After the call, commit() does not reject. `counts`
+   * are those that commit() returns.
    */
   held(counts: readonly SinkCount[]): void;
 };
 
 export interface SinkBatch {
-  /** Bytes of the records so far, as they are written. */
+  /** Bytes of the rows that were added so far. */
   readonly bytes: number;
   /**
-   * Returns how many entries of the frame, from its first, are stored or in this batch. The caller
-   * goes on with the next entry.
+   * Returns how many entries of the frame, counted from its first, are stored or in this batch. The
+   * caller goes on with the next entry.
    */
   entriesKnown(frameId: string): number;
   /**
@@ -143,19 +143,18 @@ export interface SinkBatch {
    */
   relieve(): Promise<void> | undefined;
   /**
-   * Called before commit(), when all records of all entries have been added. Gives all rows to the
-   * store.
+   * Gives all rows to the store. Called before commit(), when all records have been added.
    * @returns rows that the store refuses. Each becomes a dead letter before the commit, because
-   * after the commit the row's frame does not come again. A sink without prepare() ends the process
-   * at such a row.
+   * after the commit the row's frame does not come again. In a sink without prepare(), a refused
+   * row ends the process.
    * @throws UnavailableError
    */
   prepare?(): Promise<readonly RefusedRow[]>;
   /**
-   * Makes the batch durable. All records of its entries must have been added by now; there may be
-   * none. Resolves when everything in the batch is durable.
-   * @returns the records that this batch stored, without refused rows and without entries that
-   * another processor stored meanwhile
+   * Makes the batch durable, even if it has no records. Resolves when everything in the batch is
+   * durable.
+   * @returns the numbers of records that this batch stored or left out as resends. Refused rows,
+   * and entries that another processor stored meanwhile, do not count.
    * @throws UnavailableError when it is not known whether the batch is stored; the same entries may
    * then be written again in a new batch
    */
@@ -185,16 +184,17 @@ export interface Sink {
    */
   open(stream: string): Promise<StreamSink>;
   /**
-   * Removes the UTC days whose records were all received before this moment, Unix milliseconds.
-   * Keys and counts stay. A sink whose store removes old records by itself lacks this method.
+   * Removes the UTC days whose records were all received before this moment, Unix milliseconds. The
+   * tally and the keys of frames and items stay. A sink lacks this method when its store removes
+   * old records by itself.
    * @throws UnavailableError
    */
   removeBefore?(moment: number): Promise<void>;
   /** How long writes took, s. Only a sink that holds batches has this. */
   readonly writeSeconds?: Distribution;
   /**
-   * Log of failed writes. Only a sink that holds batches has this, because it learns by itself when
-   * a write has failed or worked.
+   * Log of failed writes. Only a sink that holds batches has this, because its writes may fail
+   * after held() was called.
    */
   readonly outage?: OutageLog;
   close(): Promise<void>;
@@ -206,8 +206,8 @@ export type StoredItem = {
   eventId: string;
   index: number;
   /**
-   * Number of copies that a reader who merges by row key sees; for a container, of its most
-   * frequent element.
+   * Number of copies that a reader sees after merging by row key. For a container: copies of the
+   * element that has most.
    */
   copies: number;
 };

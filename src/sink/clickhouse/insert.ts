@@ -22,10 +22,9 @@ const FEW = 8;
  * Stores all rows except those in `leftOut`. When the store refuses some rows, the rows of each
  * project are inserted separately, so that no project waits for another's rows.
  *
- * When rows of a project violate constraints, the store leaves them out by itself. When the store
- * refuses rows for another reason, the rows are inserted in ever smaller parts until each refused
- * row is alone. Rows that are inserted again in this way have the same row keys, so none is stored
- * twice for good.
+ * When rows violate constraints, one more insert stores the others ({@link violatingRows}). When
+ * the store refuses rows for another reason, they are inserted in ever smaller parts, until each
+ * refused row is alone. A row that is inserted again has the same row key, and a merge keeps one.
  * @returns the rows that the store refuses
  * @throws UnavailableError, also when the table is not as the sink made it, because such a table
  * refuses good rows
@@ -63,13 +62,12 @@ export async function insertRows(server: Server, insert: Insert): Promise<Refuse
  * Stores the rows that violate no constraint, in one insert. This takes a few statements, however
  * many rows violate one.
  *
- * The rows that the table lacks afterwards are those that violate one. But a replica that lags
- * behind lacks more, and a row that only the replica lacks must not become a dead letter. So the
- * store has to confirm that each of these rows breaks a rule.
+ * The rows that the table then lacks are taken for the violating ones. But a replica that lags
+ * behind may lack good rows, too, which must not become dead letters. So the store has to confirm
+ * that each of these rows breaks a rule.
  * @param refusal why the store refuses some of the rows
- * @returns the rows that violate a constraint. Undefined if the store does not say which rule they
- * violate, cannot apply this rule to rows that are not in the table, or does not confirm; some rows
- * may be stored then
+ * @returns the rows that violate a constraint. Undefined, perhaps after storing some rows, when the
+ * store does not name the rule, cannot apply it in an insert, or does not confirm
  * @throws UnavailableError
  */
 async function violatingRows(

@@ -74,11 +74,10 @@ export async function migrate(server: Server): Promise<void> {
 }
 
 /**
- * Returns the time to live of rows that stay this many days after the end of their UTC day. The
- * expression counts from the day's first moment, so it has one day more. ClickHouse takes a day
- * without a time zone as a day of its server's zone, so the last moment has the zone UTC.
- * `toDate32` and `least` keep a late date from wrapping into the past, which would remove the row
- * at once.
+ * Returns the clause that removes rows this many days after the end of their UTC day. It counts
+ * from the day's first moment, so it has one day more. Without `'UTC'`, ClickHouse would take the
+ * day in the server's time zone. `toDate32` and `least` keep a late date from wrapping into the
+ * past, which would remove the row at once.
  */
 const timeToLive = (days: number): string =>
   `TTL toDateTime(least(toDate32(day) + toIntervalDay(${days + 1}), toDate32('2106-01-01')), 'UTC')`;

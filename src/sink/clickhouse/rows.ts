@@ -35,7 +35,7 @@ const isTyped = (table: TableName): table is TypedTable => Object.hasOwn(COLUMNS
 
 export const dayOf = (ms: number): number => Math.min(Math.max(Math.floor(ms / DAY_MS), 0), DAY_MAX);
 
-/** What a row can be found by in its table. */
+/** What is needed to find a row in its table. */
 export type RowPlace = { rowKey: Buffer; receivedAt: number };
 /** The origin of a row of a buffer. The `projectId` of a heartbeat's row is empty. */
 export type Origin = Omit<RefusedRow, 'reason'> & RowPlace & { type: RecordType; projectId: string };
@@ -44,8 +44,8 @@ export type TableRows = { readonly buffer: RowBuffer; readonly origins: Origin[]
 
 /**
  * An item that its client may send again, and the place of its rows. If the item is a resend, its
- * rows are not inserted. `isReplayed`: the item comes from a dead letter, so an earlier frame may
- * have noted it without storing it.
+ * rows are not inserted. `isReplayed`: the item comes from a dead letter, so `seen_items` may have
+ * it although it was not stored.
  */
 export type ResendClaim = {
   readonly key: Buffer;

@@ -4,8 +4,8 @@
  *
  * A merge keeps one of the rows with the same sorting key, which ends with the row key. Values that
  * are often asked for have columns of their own. The processor fills these columns
- * (sink/columns.ts): the database's JSON functions cannot read all JSON that we accept, and report
- * no error for the rest.
+ * (sink/columns.ts): the database's JSON functions cannot read all JSON that we accept, and do not
+ * say so.
  */
 import { TALLY_MONTHS_MAX } from '../../limits.ts';
 import { COLUMNS, type TypedTable } from '../columns.ts';
@@ -15,8 +15,8 @@ import { type TableName, WRITTEN } from './tables.ts';
 const PACKED: readonly string[] = ['payload', 'payload_base64', 'item_header', 'container', 'body'];
 
 /**
- * Default of `unread`: rows from an older program, which left the reading of payloads to the
- * database, are unread.
+ * Default of `unread`. An older program left the reading of payloads to the database, so its rows
+ * are unread.
  */
 const DEFAULTS: Readonly<Record<string, string>> = { unread: 'DEFAULT true' };
 
@@ -113,9 +113,9 @@ TTL seen_at + INTERVAL 2 HOUR SETTINGS index_granularity = 256, ttl_only_drop_pa
 export const SCHEMA_VERSION = MIGRATIONS.length;
 
 /**
- * Versions after which an earlier program can still use the tables: it need not read or fill what
- * they add. They are recorded in the table `additions`, and a program ignores the versions in it
- * that it does not know. So an upgrade can be undone.
+ * Versions that only add what an earlier program need not read or fill. They are recorded in the
+ * table `additions`. An earlier program ignores versions there that it does not know, so an upgrade
+ * can be undone.
  */
 export const ADDITIONS: ReadonlySet<number> = new Set([2, 3, 4]);
 

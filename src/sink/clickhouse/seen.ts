@@ -105,8 +105,8 @@ async function notedRows(
 
 /**
  * Notes the items in their order.
- * @returns the items that are a client's resend: received within RESEND_WINDOW_MS of another row
- * that is noted, or that comes earlier in this list
+ * @returns the items that are a client's resend: another row of the same item, received within
+ * RESEND_WINDOW_MS, is noted or comes earlier in this list
  * @throws UnavailableError
  */
 export async function claimItems(server: Server, claims: readonly ResendClaim[]): Promise<ResendClaim[]> {

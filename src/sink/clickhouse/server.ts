@@ -95,16 +95,16 @@ const isAbout = (codes: Pick<ReadonlySet<number>, 'has'>, error: unknown): boole
 const sentence = (error: unknown): string => ((error as Error).message || String(error)).split('\n')[0] ?? '';
 
 /**
- * The name of a violated constraint, and its expression. The values of the row come after both, and
- * are not matched: clients choose them.
+ * Matches the name of a violated constraint, and its expression. The row's values follow. They are
+ * not matched, because clients choose them.
  */
 const VIOLATED =
   /^Constraint `(\w+)`(.*? Expression: \((.*?)\)\.(?= Column values: |Constraint expression ))?/;
 
 /**
  * Returns the reason for a refusal: the name of the error, and of the constraint. The reason goes
- * into the log, and the server's own sentence quotes values of the row. So that sentence is left
- * out, and the server's error is not attached as `cause`.
+ * into the log. So it has neither the server's sentence nor the server's error as `cause`, because
+ * both quote values of the row.
  */
 function refusalOf(error: unknown): RefusedError {
   const name = ABOUT_THE_ROWS.get(codeOf(error) ?? -1);
@@ -114,7 +114,8 @@ function refusalOf(error: unknown): RefusedError {
 
 /**
  * Returns an insert's error without the server's sentence, which may quote a row: only the error's
- * name remains. An unreadable answer, perhaps from a proxy, may quote a row, too, and is replaced.
+ * name remains. An answer that cannot be read, perhaps from a proxy, may quote a row, too, so a
+ * fixed sentence replaces it.
  */
 function withoutRows(error: unknown): unknown {
   if (error instanceof ClickHouseError) {
@@ -233,8 +234,8 @@ export class Server {
       await drainStream(stream);
     } catch (error) {
       if (isAbout(ABOUT_THE_ROWS, error)) throw refusalOf(error);
-      // The error may be about the filter: its expression may need a column that only the table
-      // has, or may have been cut short.
+      // The error may be about the filter: only the table may have a column that the expression
+      // needs, or the expression may have been cut short.
       if (filter && error instanceof ClickHouseError) throw new RefusedError('clickhouse: no such filter');
       throw asOutage(withoutRows(error));
     }

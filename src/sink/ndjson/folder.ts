@@ -24,7 +24,10 @@ export function ensureFolder(dir: string): Promise<void> {
   });
 }
 
-/** Writes a whole file and syncs it. The file has a name that no reader uses. */
+/**
+ * Writes a whole file and syncs it.
+ * @param path a name that no reader uses
+ */
 export function writeSynced(path: string, bytes: Uint8Array): Promise<void> {
   return orUnavailable(`${path} cannot be written`, async () => {
     const handle = await open(path, 'w');

@@ -38,11 +38,10 @@ export const unfinishedPath = (streamDir: string, n: number): string =>
   join(streamDir, JOURNAL_FOLDER, `${n}.tmp`);
 
 /**
- * Whether a batch's process was killed before it renamed the data. Only a stream's newest index can
- * belong to such a batch. Missing data alone does not prove the kill, because an operator may have
- * removed the data. Lines that are still at their unfinished path prove it. The data is looked for
- * before the lines. So, while a processor runs, the answer "uncommitted" is true at the moment when
- * the lines are found.
+ * Whether the process was killed before it renamed a batch's data. Only the batch of a stream's
+ * newest index can be in this state. Missing data alone does not prove it, because an operator may
+ * have removed the data. Lines at their unfinished path prove it. The data is looked for first, so
+ * the answer is right even if a processor renames the data meanwhile.
  */
 export async function isUncommitted(streamDir: string, n: number, { data }: BatchIndex): Promise<boolean> {
   if (data === null || (await exists(join(streamDir, data)))) return false;

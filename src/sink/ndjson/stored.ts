@@ -25,8 +25,8 @@ export function scanLines(bytes: Buffer, onItem: (item: StoredItem, lineEnd: num
 }
 
 /**
- * Returns a file's content if it was written at `since` or later; undefined for an older file, and
- * for one that is gone. A file never changes once it exists.
+ * Returns a file's content if it was written at `since` or later; undefined for an older file or a
+ * missing one. A file never changes once it exists.
  */
 async function contentSince(path: string, since: Date): Promise<Buffer | undefined> {
   try {

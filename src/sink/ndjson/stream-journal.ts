@@ -47,23 +47,22 @@ type KeptIndex = { n: number; committedAt: number; storedAt: number; receivedAt:
  *
  * A batch is written to <n>.tmp and <n>.idx.tmp, and both are synced. Then the index is renamed,
  * and then the data. The data's rename commits the batch. A process that is killed between the two
- * renames leaves an index and <n>.tmp; the next start removes first the index and then <n>.tmp.
- * Because <n>.tmp exists from before the index until the data's rename, an index with neither its
- * data nor <n>.tmp was committed, and an operator has removed its data. Batches of a stream are
- * committed one after the other, so only the newest index can be uncommitted. A batch without lines
- * (all its items were dead letters or resends) has no data, and its index alone commits it.
+ * renames leaves an index and <n>.tmp; the next start removes first the index and then <n>.tmp. An
+ * index with neither its data nor <n>.tmp was committed, and an operator has removed its data.
+ * Batches of a stream are committed one after the other, so only the newest index can be
+ * uncommitted. A batch without lines (all its items were dead letters or resends) has no data, and
+ * its index alone commits it.
  *
  * A power cut keeps this order on file systems with a journal: a name changes there only after all
  * earlier changes, and a rename between folders happens wholly or not at all. On other file
  * systems, another sync before the data's rename would help only in part (bench/HISTORY.md).
  *
- * Keys are kept for a time. A frame's key is kept for FRAME_MEMORY_MS from the moment when the
- * frame was stored or this process began, whichever is later: a redelivery follows within minutes,
- * however old the data is. Frames use the monotonic clock: a machine that slept for an hour has
- * lost its acknowledgements, and by the wall clock its frames would be too old. An item's key is
- * kept until data is stored that was received some fifteen minutes later. An index is removed when
- * none of its keys is needed any more and its counts are in tally.json. For this, an index of an
- * earlier process is as old as it was when the newest index was committed.
+ * A frame's key is kept for FRAME_MEMORY_MS after the frame was stored or this process began,
+ * whichever is later: a redelivery follows within minutes. The monotonic clock measures this time,
+ * because it stands still while the machine sleeps. An item's key is kept until the stream stores
+ * data that was received some fifteen minutes later. An index is removed when none of its keys is
+ * needed any more and its counts are in tally.json. An index of an earlier process begins with the
+ * age that it had when the newest index was committed.
  */
 export class StreamJournal implements StreamSink, BatchJournal {
   readonly #dir: string;
@@ -168,7 +167,7 @@ export class StreamJournal implements StreamSink, BatchJournal {
 
   /**
    * Returns the largest number of a data file, so that no new file gets a number that is in use.
-   * The method looks in the newest day folders, or in all of them when the journal is gone.
+   * Looks only in the newest day folders, `folders` of them.
    */
   async #newestData(folders: number): Promise<number> {
     const dates = (await namesIn(this.#dir)).filter(isDateFolder).sort();
@@ -224,9 +223,9 @@ export class StreamJournal implements StreamSink, BatchJournal {
 
   /**
    * Returns a moment of the day under which a batch is filed. This day is never before the last
-   * batch's day, with one exception: our clock is more than a day behind the last batch, and no
-   * line of this batch is more than RECEIVED_DISORDER_MS_MAX ahead of our clock. Then the clock was
-   * ahead at the last batch, and is right now.
+   * batch's day, unless our clock was ahead at the last batch. The clock was ahead if it is now
+   * more than a day behind that batch, and no line of this batch is more than
+   * RECEIVED_DISORDER_MS_MAX ahead of it.
    */
   #dayOf(newest: number): number {
     const now = this.#clock.now();

@@ -1,7 +1,9 @@
 /**
- * Whole columns as parameters, in PostgreSQL's binary form of an array: dimensions, whether there
- * are nulls, the elements' type, their number and the lower bound; then each element's length and
- * bytes. Without this form, the driver would quote every payload character by character.
+ * Makes an array of a column's values, as a parameter in PostgreSQL's binary form. In the text
+ * form, the driver would quote every payload character by character.
+ *
+ * The binary form begins with the number of dimensions, whether there are nulls, the elements'
+ * type, their number and the lower bound. Then come the length and the bytes of each element.
  */
 
 const BYTEA_OID = 17;

@@ -29,9 +29,8 @@ export interface BatchTarget {
 
 type PlacedRecord = SentRecord & { frameId: string; entry: number };
 /**
- * An entry of this batch with its records. A large batch is written in several parts; then an entry
- * has only the records that came since the last part.
- * `usage`: set while the entry is not counted yet.
+ * An entry of this batch with its records. After a part of a large batch was written, an entry has
+ * only the records that came later. `usage`: set while the entry is not counted yet.
  */
 type PendingEntry = {
   frameId: string;
@@ -48,11 +47,10 @@ type PendingEntry = {
 const CHECK_VIOLATION = '23514';
 
 /**
- * A batch of the postgres sink, which is one transaction. Rows usually wait in memory until the
- * commit. Then these are written in order: the keys of the frames, the keys of items that clients
- * may send again, the rows of new entries and items. Pruning, the tally and COMMIT follow. A batch
- * that outgrows its memory, because recordings inflate, writes the first three earlier, block by
- * block.
+ * A batch of the postgres sink, which is one transaction. Rows wait in memory until the commit.
+ * Then the batch writes the keys of its frames and items, and the rows of those that are new. At
+ * last it removes old keys, writes the tally and sends COMMIT. A batch that reaches
+ * SINK_BATCH_BYTES_MAX writes its keys and rows earlier, block by block.
  *
  * The keys decide what is stored. A processor that stood still, and comes back with frames that
  * another processor has stored, finds their keys and adds nothing. When the answer to a commit is
@@ -72,7 +70,7 @@ export class PostgresBatch implements SinkBatch {
   #pendingBytes = 0;
   #transaction: Transaction | undefined;
   #claims = 0;
-  /** When the oldest of the items that clients may send again was received, Unix milliseconds. */
+  /** Earliest receipt of this batch's items that clients may send again, Unix milliseconds. */
   #oldest = Number.POSITIVE_INFINITY;
   #ended = false;
   readonly #refused: RefusedRow[] = [];
@@ -116,9 +114,8 @@ export class PostgresBatch implements SinkBatch {
   }
 
   /**
-   * Writes rows before the commit, but only when they reach SINK_BATCH_BYTES_MAX; an ordinary batch
-   * stays below it. Below that size no rows are sent. So an open transaction is kept alive by a
-   * statement now and then; after POSTGRES_IDLE_MS_MAX the server would end it as idle.
+   * Writes the rows once they have SINK_BATCH_BYTES_MAX, which few batches reach. Below that, it
+   * only keeps the server from ending an open transaction as idle.
    */
   relieve(): Promise<void> | undefined {
     if (this.#pendingBytes < SINK_BATCH_BYTES_MAX) return this.#transaction?.keep();
@@ -184,8 +181,8 @@ export class PostgresBatch implements SinkBatch {
   /**
    * Inserts the rows, and forgets the keys of refused items: a refused item that is replayed later
    * must not be taken for a resend of itself. When only elements of a container are refused, the
-   * container's key stays: its other elements are stored, and the refused ones are replayed as a
-   * container without a key.
+   * container's key stays: its other elements are stored, and a replay of the refused ones has no
+   * key.
    */
   async #insert(transaction: Transaction, records: readonly PlacedRecord[]): Promise<void> {
     const refused = await insertAccepted(transaction, records);
@@ -198,7 +195,7 @@ export class PostgresBatch implements SinkBatch {
       const item = 'index' in fields && { item: fields.index };
       this.#refused.push({ frameId, entry, ...item, ...(element !== undefined && { element }), reason });
     }
-    // Each record is counted once, with the first of its rows.
+    // A record counts as stored unless its first row is refused.
     const without = new Set(refused.filter(({ element }) => !element).map(({ record }) => record));
     for (const record of records) if (!without.has(record)) this.#counts.add(record.type, 'stored');
   }
@@ -233,8 +230,8 @@ export class PostgresBatch implements SinkBatch {
   async #finish(transaction: Transaction): Promise<void> {
     const { stream, clock } = this.#target;
     const rows = 2 * this.#claims + PRUNE_ROWS;
-    // Keys of items are pruned by the data's time, because frames in the stream may be hours old.
-    // This time is at most our clock's, because a worker's clock may be ahead of ours.
+    // Keys of items are pruned by the times of receipt, because frames in the stream may be hours
+    // old. Our clock bounds this time, because a worker's clock may be ahead of ours.
     const time = this.#oldest === Number.POSITIVE_INFINITY ? undefined : Math.min(this.#oldest, clock.now());
     const resendsFrom = time && time - RESEND_WINDOW_MS - RECEIVED_DISORDER_MS_MAX;
     await prune(transaction, { stream, resendsFrom, rows });

@@ -31,7 +31,7 @@ export class RefusedError extends Error {
   override name = 'RefusedError';
 }
 
-/** What is read of a server's error. Its detail and hint are not: they may quote rows. */
+/** The parts of a server's error that we read. Its other parts may quote rows. */
 type ServerFault = Error & { code?: string; constraint?: string; column?: string };
 
 export const codeOf = (error: unknown): string =>
@@ -81,10 +81,10 @@ async function run<Row extends QueryResultRow>(
 }
 
 /**
- * Begins a transaction. Its settings belong to the transaction, not to the session, so that a
- * connection pooler does no harm. A processor that stands still within a transaction holds locks
- * that others wait for, so the server ends such a transaction after POSTGRES_IDLE_MS_MAX. A commit
- * is on the disk when it is answered.
+ * Begins a transaction. Its settings end with it, so that it works behind a connection pooler. A
+ * processor that stands still within a transaction holds locks that others wait for, so the server
+ * ends such a transaction after POSTGRES_IDLE_MS_MAX. A commit is answered only when it is on the
+ * disk.
  */
 const BEGIN = `BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
 SET LOCAL idle_in_transaction_session_timeout = ${POSTGRES_IDLE_MS_MAX};
@@ -115,7 +115,7 @@ export class Transaction {
 
   /**
    * Keeps the server from ending the transaction as idle: sends a statement if the last one was
-   * long ago. The batch calls it when it has no other statement to send for a while.
+   * long ago. A batch calls this when it has no other statement to send.
    * @throws UnavailableError
    */
   async keep(): Promise<void> {
@@ -196,8 +196,8 @@ export class Database {
       query_timeout: STATEMENT_MS_MAX + CONNECT_MS_MAX,
       keepAlive: true,
     });
-    // Each connection needs an error listener. A connection in use needs no more: its failing
-    // statement reports the error.
+    // Without a listener, an error of a connection would end the process. A failing statement
+    // reports the error itself.
     this.#pool.on('connect', (client) => client.on('error', () => undefined));
     // The pool replaces an idle connection that is lost.
     this.#pool.on('error', ({ message: reason }) =>

@@ -1,6 +1,6 @@
 /**
- * Turns records into rows. One statement inserts all rows of a table, and has one parameter for
- * each column with the values of all rows.
+ * Turns records into rows. One statement inserts all rows of a table. It has a parameter for each
+ * column: an array of the values of all rows.
  */
 import { isExtraType } from '../../lib/item-types.ts';
 import { isSplit, type SentRecord } from '../containers.ts';

@@ -15,8 +15,8 @@ export const PARTITIONED = ['items', 'logs', 'spans', 'extras', 'heartbeats'] as
 export type PartitionedTable = (typeof PARTITIONED)[number];
 
 /**
- * Rows of days before DAILY_FROM share one partition, and so do rows from DAILY_UNTIL on. So wrong
- * clocks cannot make endless partitions.
+ * All rows before DAILY_FROM share one partition, and all rows from DAILY_UNTIL on share another.
+ * So wrong clocks cannot make endless partitions.
  */
 export const DAILY_FROM = Date.UTC(2020, 0, 1);
 export const DAILY_UNTIL = Date.UTC(2100, 0, 1);
@@ -58,8 +58,8 @@ export const WRITTEN: Readonly<Record<PartitionedTable, Columns>> = {
 /**
  * Returns SQL for a function that stores one row. When the database refuses the row, the function
  * returns the error's code, with the name of the constraint or column, and changes nothing. An
- * integrity error without such a name is not about the row, but about a missing partition for its
- * day: the function raises it.
+ * integrity error without such a name means that the day's partition is missing; the function
+ * raises this error.
  */
 function tryFunction(table: PartitionedTable): string {
   const columns = Object.entries(WRITTEN[table]);
@@ -87,9 +87,9 @@ END $$;`;
  * Statements that lead from one version of the schema to the next; the first ones make version 1.
  * Never edit released statements: add others.
  *
- * JSON is kept as it was sent, in columns of type text. jsonb refuses \u0000 and loses order,
- * repeated names and spelling, and both json types refuse values that are nested some thousand
- * levels deep. A reader can use `payload::jsonb`.
+ * JSON is kept as it was sent, in columns of type text. jsonb refuses \u0000, and loses the order
+ * of names, repeated names and spelling. Both json types refuse values that are nested some
+ * thousand levels deep. A reader can use `payload::jsonb`.
  */
 const MIGRATIONS: readonly string[] = [
   `
@@ -220,9 +220,9 @@ export const ADDED_COLUMNS: Partial<Record<PartitionedTable, string>> = {
 export const SCHEMA_VERSION = MIGRATIONS.length;
 
 /**
- * Versions after which an earlier program can still use the schema: it need not read or fill what
- * they add. Each of them is recorded as a negative number, and a program ignores negative numbers
- * that it does not know. So an upgrade can be undone.
+ * Versions that only add what an earlier program need not read or fill. Such a version is recorded
+ * as a negative number. An earlier program ignores negative numbers that it does not know, so an
+ * upgrade can be undone.
  */
 const ADDITIONS: ReadonlySet<number> = new Set([2, 3, 4, 5, 6]);
 

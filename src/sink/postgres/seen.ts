@@ -1,6 +1,6 @@
 /**
- * The keys of stored data: how many entries of a frame are stored, and when an item that clients
- * may send again was received.
+ * The keys of stored data. For a frame: how many of its entries are stored. For an item that
+ * clients may send again: when it was received.
  *
  * The processor that first inserts a key owns the key until its transaction ends. Another processor
  * with the same key waits for that end, and then finds the key. Keys are inserted in sorted order,
@@ -102,8 +102,8 @@ type ItemClaim = { key: Buffer; receivedAt: number };
 
 /**
  * Notes the items in their order.
- * @returns for each item whether it is a client's resend: received within RESEND_WINDOW_MS of the
- * same item that is stored, or that comes earlier in the list
+ * @returns for each item whether it is a client's resend: the same item, received within
+ * RESEND_WINDOW_MS, is stored or comes earlier in the list
  * @throws UnavailableError
  */
 export async function claimItems(

@@ -79,7 +79,7 @@ const LAST: readonly string[] = ['payload', 'payload_base64', 'body', 'body_base
 
 /**
  * Returns the rows of an object as the records that they were written from, each with its row key.
- * @throws Error naming a line that is no such row
+ * @throws Error naming a line that the sink did not write
  */
 export function* archivedRows(bytes: Buffer): Iterable<SinkRecord> {
   let number = 0;
@@ -96,9 +96,8 @@ export function* archivedRows(bytes: Buffer): Iterable<SinkRecord> {
 type Members = Record<string, string>;
 
 /**
- * Cuts a line into the members before its last value, as JSON, and the name and place of the last
- * value.
- * @returns undefined for a line that is no such row
+ * Cuts a line into its members, as JSON. Finds the name and place of the last value.
+ * @returns undefined for a line that the sink did not write
  */
 function cut(line: Buffer): { members: Members; last: string; jsonFrom: number } | undefined {
   const end = line.length - TAIL_BYTES;

@@ -41,8 +41,8 @@ function tag(xml: string, name: string): string | undefined {
 }
 
 /**
- * A request that the store refuses because of its time is sent once more if the store's clock is
- * off by more than this from what we knew of it. Stores report their time only in seconds.
+ * When a store refuses a request because of its time of signing, the request is sent once more if
+ * we were wrong about the store's clock by more than this.
  */
 const CLOCK_STEP_MS_MIN = 60_000;
 /** Returns a time like `20260102T030405Z`. */
@@ -256,7 +256,7 @@ export class Bucket {
 
   /**
    * Learns how far the store's clock is ahead of ours.
-   * @returns false when the difference is known to within CLOCK_STEP_MS_MIN, or the store's time
+   * @returns false when we knew the difference to within CLOCK_STEP_MS_MIN, or the store's time
    * cannot be read
    */
   #learnsClock(date = ''): boolean {
@@ -267,7 +267,7 @@ export class Bucket {
   }
 }
 
-/** Sends a request without fetch, which takes only one buffer as the body, and copies it. */
+/** Sends a request. fetch would take only one buffer as the body, and copy it. */
 function exchange(
   { method, url, headers }: globalThis.Request,
   pieces: readonly Uint8Array[],

@@ -20,8 +20,8 @@ export const hourFolder = (stream: string, hour: number): string =>
   `${stream}/${hourText(hour).replace('T', '/')}/`;
 
 /**
- * Returns the name of an object. The same rows in the same order always have the same name. So a
- * repeated write replaces nothing, and finds the object that is there.
+ * Returns the name of an object. The same rows in the same order have the same name, so a repeated
+ * write finds the object that is there.
  */
 export function objectName(rowKeys: readonly string[], compression: Compression): string {
   const name = hash('sha256', rowKeys.join(''), 'hex').slice(0, NAME_CHARACTERS);

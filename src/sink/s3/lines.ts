@@ -4,7 +4,7 @@ import { SINK_BLOCK_BYTES } from '../../limits.ts';
 import type { SinkRecord } from '../sink.ts';
 import type { Compression } from './address.ts';
 
-/** A block with this many bytes is packed. */
+/** A block with this many bytes is compressed. */
 const FULL_BYTES = SINK_BLOCK_BYTES * 0.75;
 /**
  * Lines longer than this do not go into a block. Any other line fits into a block that is not full.
@@ -14,7 +14,7 @@ const LARGE_BYTES = SINK_BLOCK_BYTES - FULL_BYTES;
 const CHARACTER_BYTES_MAX = 3;
 /** Most bytes that the row key takes at the end of a line. */
 const TAIL_BYTES = 64;
-/** Size of the pieces in which zlib gives its output. A packed block has some 150 KiB. */
+/** Size of the pieces in which zlib gives its output. A compressed block has some 150 KiB. */
 const CHUNK_BYTES = 256 * 1024;
 
 type Pack = (data: Uint8Array, options: object) => Promise<Buffer>;

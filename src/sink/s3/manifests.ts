@@ -1,8 +1,8 @@
 /**
  * The manifests: for each hour of a stream, a list of the hour's objects. A manifest is written
- * when the stream's newest record is so much later than the hour that no more records of the hour
- * are expected. It is written again when an object comes late all the same, such as a replayed dead
- * letter. An hour without a manifest is not complete.
+ * when no more records of its hour are expected: data is stored that was received MANIFEST_DELAY_MS
+ * after the hour. The manifest is written again when an object comes late all the same. An hour
+ * without a manifest is not complete.
  *
  * A manifest is made from the bucket's list, so every processor writes the same. The old manifest's
  * ETag is read before the list, and is the condition of the write. So no object is lost that

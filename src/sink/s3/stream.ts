@@ -194,8 +194,8 @@ export class S3Stream implements StreamSink, BatchStream {
       const folder = `${address.prefix}${hourFolder(this.#stream, hour)}`;
       const key = `${folder}${objectName(lines.keys, address.compression)}`;
       const isTaken = await bucket.put(key, await lines.content(), IS_NEW);
-      // When the write does not take effect and the key has an object, this object has the same
-      // rows: it was stored before, and the answer was lost.
+      // When the write does not take effect and the key has an object, that object has the same
+      // rows. It was stored before, and the answer was lost.
       if (!isTaken && !(await bucket.has(key)))
         throw new UnavailableError(`s3: another write of ${key} is under way`);
     }
