@@ -46,6 +46,6 @@ process.stdout.on('error', ({ code }: NodeJS.ErrnoException) => {
   if (code !== 'EPIPE') process.exit(1);
 });
 process.exitCode = await runProgram(await programOf(wanted), process.argv.slice(2));
-// Exits once all output is written. Without the exit, nats.js would keep the process alive by the
-// socket of an attempt to connect that got no answer.
+// Exits once all output is written. Without the exit, an attempt of nats.js to connect that got no
+// answer would keep the process alive.
 process.stdout.write('', () => process.stderr.write('', () => process.exit()));

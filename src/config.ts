@@ -1,7 +1,7 @@
 /**
- * Settings: the only code that reads the environment. It reads the variables, checks them, and
- * freezes the result. All errors are reported together, each with its variable. A setting exists
- * only where two deployments need different values; everything else is a constant in limits.ts.
+ * Settings: the only code that reads the environment. All errors are reported together, each with
+ * its variable. A setting exists only where two deployments need different values; everything else
+ * is a constant in limits.ts.
  */
 import { isIP } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -147,7 +147,7 @@ const NO_CREDENTIALS: S3Credentials = {
   region: undefined,
 };
 
-/** Adds the AWS_ variables of the environment to an s3 sink; other sinks use none of them. */
+/** Adds the credentials in the AWS_ variables to an s3 sink. */
 function withCredentials(sink: SinkSetting, env: NodeJS.ProcessEnv): SinkSetting {
   if (sink.kind !== 's3') return sink;
   const credentials = {
@@ -435,8 +435,8 @@ export const hostEnvironment = (env: NodeJS.ProcessEnv = process.env) => ({
 });
 
 /**
- * Whether the environment sets this variable. An empty value and a Kubernetes service link do not
- * count.
+ * Whether the environment sets this variable to more than an empty value. A Kubernetes service link
+ * does not count.
  */
 export function isSet(name: string, env: NodeJS.ProcessEnv = process.env): boolean {
   const value = env[name] ?? '';

@@ -1,6 +1,6 @@
 /**
- * Bounds that more than one module uses, with their reasons, and the defaults of settings. A bound
- * that only one module uses may stay in that module.
+ * Bounds that more than one module uses, and the defaults of settings. A bound that only one module
+ * uses may stay in that module.
  */
 import { assert } from './lib/assert.ts';
 
@@ -17,8 +17,8 @@ export const BODY_BYTES_MAX = 5 * MIB;
  */
 export const DECOMPRESSED_BYTES_MAX = 20 * MIB;
 /**
- * Largest value of SLUICE_MAX_BODY_BYTES and SLUICE_MAX_DECOMPRESSED_BYTES. It is bounded because a
- * processor joins a whole envelope in memory.
+ * Largest value of SLUICE_MAX_BODY_BYTES and SLUICE_MAX_DECOMPRESSED_BYTES. A processor joins a
+ * whole envelope in memory.
  */
 export const BODY_BYTES_SETTING_MAX = 100 * MIB;
 /** Bytes of an envelope's first line, without its newline. */
@@ -27,31 +27,31 @@ export const ENVELOPE_HEADER_BYTES_MAX = 16 * KIB;
 export const ITEM_HEADER_BYTES_MAX = 16 * KIB;
 export const ITEMS_MAX = 1_000;
 /**
- * Bytes of an envelope's item header lines together. They stay in memory even when payloads are
- * spooled.
+ * Bytes of an envelope's item header lines together. They stay in memory even when the payloads are
+ * written to disk.
  */
 export const ITEM_HEADERS_BYTES_MAX = 256 * KIB;
 /** Most brackets that may be open at once in a JSON body. No SDK nests a tenth as deep. */
 export const JSON_DEPTH_MAX = 512;
 /**
  * Most records in an OTLP request. Exporters send 512 at a time, a Collector 8,192. An empty record
- * takes two bytes and becomes a row.
+ * takes only two bytes, so without this bound a small body could become millions of rows.
  */
 export const OTLP_RECORDS_MAX = 20_000;
 /**
  * Most fields in an OTLP request outside its records: its resources, its scopes, and their members.
- * A request that gives each record a resource and a scope of its own has eight such fields a
+ * When each record has its own resource and scope, the request has eight such fields for each
  * record.
  */
 export const OTLP_PARTS_MAX = 10 * OTLP_RECORDS_MAX;
 /**
  * Bytes of a body with reports of browsers, as sent and after decompression. The bound is low
- * because anybody who sees a page knows its key and can send such reports.
+ * because anybody can read the key in a web page and send such reports.
  */
 export const REPORTS_BYTES_MAX = 64 * KIB;
 /**
- * Payload bytes up to which an envelope stays in memory; a larger one is spooled to an unlinked
- * file.
+ * Payload bytes up to which an envelope stays in memory. A larger one is spooled: its payloads are
+ * written to a temporary file.
  */
 export const INLINE_BYTES_MAX = 128 * KIB;
 /**
@@ -70,20 +70,20 @@ export const HELD_BYTES_MAX = 192 * MIB;
  * holds more than its share.
  */
 export const HELD_BYTES_SCARCE = 144 * MIB;
-/** Bytes of one worker's spool by default. They hold 400 bodies of DECOMPRESSED_BYTES_MAX. */
+/** Default size of one worker's spool: 400 bodies of DECOMPRESSED_BYTES_MAX. */
 export const SPOOL_BYTES_MAX = 8 * GIB;
-/** Uploads of one worker that are spooled or inflated in pieces; a further one gets 503. */
+/** Most uploads of one worker that are spooled or inflated in pieces; a further one gets 503. */
 export const UPLOADS_MAX = 1_000;
 /**
  * Bytes of uploads that have arrived whole and wait until the stream has them. Beyond this bound,
  * uploads that still arrive are paused. Uploads that UNPACED_BYTES_MAX bounds are not counted. A
- * stream that takes 20 MB/s stores this many bytes before the answers are due.
+ * stream that takes 20 MB/s stores this many bytes within ANSWER_MS_MAX.
  */
 export const WHOLE_UPLOADS_BYTES_MAX = 32 * MIB;
 /**
- * Spooled bytes of bodies that arrived whole and were inflated in the event loop. No pause can hold
- * such bodies back, so beyond this bound they get 503. A stream that takes 80 MB/s stores this many
- * bytes before the answers are due.
+ * Spooled bytes of bodies that arrived whole and were inflated in the event loop. Such bodies
+ * cannot be paused, so beyond this bound they get 503. A stream that takes 80 MB/s stores this many
+ * bytes within ANSWER_MS_MAX.
  */
 export const UNPACED_BYTES_MAX = 128 * MIB;
 /**
@@ -92,8 +92,8 @@ export const UNPACED_BYTES_MAX = 128 * MIB;
  */
 export const QUEUED_BYTES_MAX = 16 * MIB;
 /**
- * Paused uploads that resume in one turn of the event loop. The number is small, because each
- * upload may be complete with its next chunk.
+ * Paused uploads that resume in one turn of the event loop. Each may be whole after its next chunk,
+ * and whole uploads are bounded by WHOLE_UPLOADS_BYTES_MAX.
  */
 export const UPLOADS_RESUMED_PER_TURN = 2;
 /** Bytes of one upload that wait for the disk. Beyond this bound the upload's socket is paused. */
@@ -108,8 +108,8 @@ export const SPOOL_BLOCKS_KEPT = 256;
  */
 export const SPOOL_BLOCK_BYTES = 32 * KIB;
 /**
- * Compressed bytes up to which a body that has come whole is inflated synchronously, in the event
- * loop.
+ * Most compressed bytes of a body that is inflated synchronously, in the event loop, once it has
+ * come whole.
  */
 export const SYNC_INFLATE_BYTES_MAX = 64 * KIB;
 /**
@@ -129,8 +129,8 @@ export const INFLATING_BYTES_MAX = 128 * MIB;
  */
 export const INFLATED_AT_ONCE_BYTES_MAX = 24 * MIB;
 /**
- * How long a body waits in the InflationQueue before it gets 503. Half of ANSWER_MS_MAX is then
- * left to store a body that had its turn.
+ * How long a body waits in the InflationQueue before it gets 503. After the longest wait, half of
+ * ANSWER_MS_MAX is left to store the body.
  */
 export const INFLATION_WAIT_MS_MAX = 1_000;
 /**
@@ -140,13 +140,13 @@ export const INFLATION_WAIT_MS_MAX = 1_000;
 export const SWELLING_RATIO_MIN = 64;
 /**
  * How long a project must rest for each MiB that came out of its swelling bodies, while other
- * projects send too. Inflating, storing and processing 19 MiB takes half a second of CPU, so one
- * project gets a twentieth of a core.
+ * projects send too. Inflating, storing and processing 19 MiB takes half a second of CPU. So the
+ * swelling bodies of one project take a twentieth of a core.
  */
 export const SWOLLEN_REST_MS_PER_MIB = 500;
 /**
  * MiB that may come out of a project's swelling bodies before the project must rest. The allowance
- * comes back at the pace of SWOLLEN_REST_MS_PER_MIB. Honest projects seldom need more.
+ * comes back at the pace of SWOLLEN_REST_MS_PER_MIB.
  */
 export const SWOLLEN_FREE_MIB = 64;
 /**
@@ -157,9 +157,9 @@ export const INFLATER_QUEUE_BYTES_MAX = 256 * KIB;
 /** Replaces INFLATER_QUEUE_BYTES_MAX while the worker holds more than HELD_BYTES_TIGHT. */
 export const INFLATER_QUEUE_BYTES_TIGHT = 64 * KIB;
 /**
- * Bytes that a worker's inflaters put out before the worker asks V8 to collect its young space.
- * Unasked, V8 of Node 24 marks the whole heap first, which takes far longer than this collection.
- * With a bound of 16 MiB, V8 marked the whole heap in one of twelve cases all the same (measured).
+ * After its inflaters have put out this many bytes, a worker asks V8 to collect its young space.
+ * Otherwise V8 of Node 24 would mark the whole heap, which takes far longer. With 16 MiB, V8 still
+ * marked the whole heap in one of twelve cases (measured).
  */
 export const OUTPUT_GARBAGE_BYTES_MAX = 8 * MIB;
 /** Largest window of a zstd frame (RFC 8878 section 3.1.1.1.2 asks decoders for at least this). */
@@ -178,8 +178,8 @@ export const PICKED_STRUCTURE_BYTES_MAX = 256 * KIB;
 export const PICKED_STRING_BYTES_MAX = 64 * KIB;
 export const PICKED_DEPTH_MAX = 64;
 /**
- * Largest chunk of a body that is kept whole when only a piece of it is needed. When the chunk is
- * larger, a small piece is copied instead.
+ * A chunk of a body up to this size is kept whole when any piece of it is needed. Of a larger
+ * chunk, a small piece is copied instead.
  */
 export const VIEWED_CHUNK_BYTES = 16 * KIB;
 /** A body may come in this many pieces, plus one for each BODY_PIECE_BYTES_MIN of its bytes. */
@@ -188,13 +188,13 @@ export const BODY_PIECE_BYTES_MIN = 64;
 
 // ---- Time per request ----
 /**
- * How long a worker waits for the client's body bytes, pauses excluded. After this time it cuts the
+ * How long a body may take to arrive, pauses excluded. After this time the worker cuts the
  * connection.
  */
 export const BODY_MS_MAX = 60_000;
 /**
  * How long a body may be paused in all; after this time it gets 503. For comparison: 400 uploads of
- * 19 MiB took 43 s.
+ * 19 MiB at once took 43 s.
  */
 export const BODY_PAUSED_MS_MAX = 120_000;
 /**
@@ -221,8 +221,8 @@ export const REFUSED_DRAIN_BYTES_MAX = 2 * BODY_BYTES_SETTING_MAX;
 export const REFUSED_DRAIN_PIECES_RATIO = 10;
 /**
  * Time until an answer is due, from an envelope's last body byte or the start of a heartbeat's
- * publish. After this time, nothing more is tried. The answer is 503 when nothing can have been
- * queued (500 where the disk is the cause), else 500. The admission has time-outs of its own,
+ * publish. After this time the worker gives up. The answer is then 503 when nothing can have been
+ * queued, unless the disk is the cause, else 500. The admission has time-outs of its own,
  * REDIS_REPLY_MS_MAX and CHECKPOINT_READ_MS_MAX.
  */
 export const ANSWER_MS_MAX = 2_000;
@@ -236,9 +236,9 @@ export const REQUEST_HEADER_BYTES_MAX = 16 * KIB;
 export const REQUEST_HEADERS_MAX = 64;
 export const URL_BYTES_MAX = 4 * KIB;
 /**
- * One of this many answers of a worker closes its connection. Otherwise clients that keep their
- * connections would never reach a worker that started after them, and the busiest worker would stay
- * the busiest. nginx closes a connection after 1,000 requests by default.
+ * A worker closes the connection with one of this many answers. Otherwise clients that keep their
+ * connections would never reach a worker that started later. nginx closes a connection after 1,000
+ * requests by default.
  */
 export const ANSWERS_PER_CLOSE = 1_000;
 /** Most requests of one worker that are between their first byte and their answer. */
@@ -269,10 +269,9 @@ export const LEASE_NEED_SLOW_MS = 750;
 /** Length of the lease of reserve tokens, which no request waits for yet. */
 export const LEASE_RESERVE_MS = 500;
 /**
- * Largest limit that is kept exactly. With such a limit, workers lease a reserve only while the
- * window is contended. So an uncontended window admits exactly as many requests as the limit says
- * before it refuses one. admit.lua has its own copies of this number and of CONTENDED_MS, and
- * decides by them.
+ * Up to this limit, workers lease a reserve only while the window is contended (CONTENDED_MS). So
+ * an uncontended window admits exactly as many requests as the limit says before it refuses one.
+ * admit.lua has its own copies of this number and of CONTENDED_MS.
  */
 export const EXACT_LIMIT_MAX = 1_000;
 /**
@@ -292,7 +291,7 @@ export const CONTENDED_RESERVE_SHARE_MAX = 0.02;
 export const CONTENDED_MS = 65_000;
 /**
  * Pings that one heartbeat token may send in a second. The limiter uses the number in
- * `ingest/limit/heartbeat.lua`; a test compares the two.
+ * `ingest/limit/heartbeat.lua`; a test checks that the two numbers are equal.
  */
 export const HEARTBEATS_PER_SECOND = 5;
 export const RATE_LIMIT_MIN = 1;
@@ -323,7 +322,7 @@ export const REGISTRY_STALL_MS = 2_000;
  * failure, so that retries do not make a busy broker busier.
  */
 export const REGISTRY_TIMEOUT_FACTOR_MAX = 8;
-/** Entries of a bucket that one turn of the loop handles, some 3 ms of CPU. */
+/** Entries of a bucket that one turn of the event loop handles, in some 3 ms of CPU. */
 export const REGISTRY_SLICE_ENTRIES = 500;
 /**
  * How often a worker compares its copy of a bucket with the numbers that the broker reports about
@@ -349,8 +348,8 @@ export const LABEL_CHARS_MAX = 100;
 /** Most entries of one frame. */
 export const FRAME_ENTRIES_MAX = 256;
 /**
- * Most time between the earliest and the latest deadline of the entries in one frame. The earliest
- * deadline ends the attempts for all of them.
+ * Most time between the earliest and the latest deadline of the entries in one frame. The worker
+ * tries to publish the frame only until its earliest deadline.
  */
 export const FRAME_DEADLINES_APART_MS_MAX = 250;
 /**
@@ -361,7 +360,7 @@ export const FRAME_DEADLINES_APART_MS_MAX = 250;
 export const FRAMES_IN_FLIGHT_EAGER = 4;
 export const FRAMES_IN_FLIGHT_MAX = 32;
 /**
- * Bytes that are queued or in flight. The first bound is for one shard of a stream,
+ * Bytes that are queued for the broker or in flight. The first bound is for one shard of a stream,
  * PUBLISH_BYTES_IN_FLIGHT_MAX for all streams of a worker.
  */
 export const STREAM_BYTES_IN_FLIGHT_MAX = 32 * MIB;
@@ -369,8 +368,7 @@ export const PUBLISH_BYTES_IN_FLIGHT_MAX = 96 * MIB;
 export const PUBLISH_ENTRIES_IN_FLIGHT_MAX = 20_000;
 /**
  * Bytes that wait on a connection to the broker. Beyond this bound no frame and no part is sent.
- * Bytes pile up when the broker stands still or is slow. They include repeated sends, and entries
- * that were meanwhile answered with 500.
+ * The bytes include second attempts, and entries that were meanwhile answered with 500.
  */
 export const UNSENT_BYTES_MAX = PUBLISH_BYTES_IN_FLIGHT_MAX;
 /**
@@ -378,12 +376,15 @@ export const UNSENT_BYTES_MAX = PUBLISH_BYTES_IN_FLIGHT_MAX;
  */
 export const PUBLISH_ATTEMPT_MS = 800;
 /**
- * Largest frame or part, even where the broker's max_payload allows more: half of the default
- * max_payload. It is small so that a sink's batch holds several frames, and so that a part still
- * fits a message when it is read back in base64, a third larger.
+ * Largest frame or part, even where the broker's max_payload allows more. It is half of the default
+ * max_payload: a part that is read back in base64, a third larger, still fits a message. It also
+ * lets a sink's batch hold several frames.
  */
 export const FRAME_BYTES_MAX = 512 * KIB;
-/** Bytes left free for NATS headers and MessagePack framing below half the broker's max_payload. */
+/**
+ * Bytes of FRAME_BYTES_MAX, or of half the broker's max_payload, that are left free for NATS
+ * headers and MessagePack framing.
+ */
 export const FRAME_OVERHEAD_BYTES = 4 * KIB;
 /**
  * Pause before a worker publishes to a stream again after a refusal that passes by itself, for
@@ -406,17 +407,14 @@ export const LARGE_ENTRIES_ACTIVE_MAX = 4;
 export const PARTS_IN_FLIGHT_MAX = 4;
 /**
  * Longest time from a large entry's first part to the acknowledgement of its frame. After a longer
- * time the entry does not count as stored, because its parts may have been swept. Only a process
- * that stood still takes so long: the answer is due after ANSWER_MS_MAX.
+ * time the entry does not count as stored, because its parts may have been deleted. Only a process
+ * that stood still takes so long.
  */
 export const PARTS_AGE_MS_MAX = 300_000;
 export const CHUNK_SWEEP_DELAY_MS = 600_000;
 export const CHUNK_SWEEP_EVERY_MS = 60_000;
 export const DEDUP_WINDOW_MS = 120_000;
-/**
- * Most unacknowledged frames of one stream, over all processors. One batch of small frames has
- * fewer.
- */
+/** Most unacknowledged frames of one stream, over all processors. */
 export const CONSUMER_ACK_PENDING_MAX = 10_000;
 
 // ---- Work of a project (stream/work.ts) ----
@@ -426,8 +424,8 @@ export const CONSUMER_ACK_PENDING_MAX = 10_000;
  */
 export const HEAVY_ENTRY_MS = 250;
 /**
- * Most that a heavy entry adds to its project's debt at a worker. The bound is low, because other
- * entries wait for a heavy one much less than its decoding takes.
+ * Most that a heavy entry adds to its project's debt at a worker (stream/work.ts). The bound is
+ * low, because other entries wait for a heavy one much less than its decoding takes.
  */
 export const HEAVY_OWES_MS = 50;
 /** Heavy entries that are decoded at the same time, each of a different project. */
@@ -438,22 +436,20 @@ export const HEAVY_DECODING_MAX = 2;
  */
 export const HEAVY_DECODED_BYTES_MAX = 64 * MIB;
 /**
- * A processor names a project, so that workers refuse it, when a heavy frame of the project waits
- * longer than this for its turn, or when its waiting heavy frames have more than
- * HEAVY_WAITING_BYTES_MAX together.
+ * A processor tells workers to refuse a project when a heavy frame of the project waits longer than
+ * this for its turn, or when its waiting heavy frames have more than HEAVY_WAITING_BYTES_MAX
+ * together.
  */
 export const HEAVY_WAIT_MS_MAX = 10_000;
 export const HEAVY_WAITING_BYTES_MAX = 4 * MIB;
 /**
- * Most debt of a project at all workers of a machine together, in ms of a processor's time. A
- * project may delay the data of others by two seconds: one second by this debt, and one by the
- * batches.
+ * Most debt of a project at all workers of a machine together, in ms of a processor's time. So the
+ * project delays the data of others by at most a second, beside the second that a batch takes.
  */
 export const WORK_FREE_MS = 1_000;
 /**
- * Most workers among which WORK_FREE_MS is divided. On a machine with more workers, each still
- * allows a quarter of WORK_FREE_MS, because a client may use a single connection, which leads to
- * one worker.
+ * Most workers among which WORK_FREE_MS is divided. With more workers, each still allows a quarter
+ * of WORK_FREE_MS, because a client may use a single connection, which leads to one worker.
  */
 export const WORKERS_SHARING_FREE_MAX = 4;
 /**
@@ -464,13 +460,14 @@ export const WORK_BEHIND_MS = 1_500;
 /** Fraction of a processor's time that one project may need while the processor is late. */
 export const WORK_PART_MAX = 1 / 2;
 /**
- * A late processor names each project that owes more than this, so that workers refuse the project.
- * One unscrubbed envelope of 20 MiB makes less debt, and a project may send one at any moment.
+ * A late processor tells workers to refuse each project that owes more than this. One unscrubbed
+ * envelope of 20 MiB makes less debt, and a project may send one at any moment.
  */
 export const WORK_HEAVY_MS = 500;
 /**
- * A project's debt is paid off by the time that passes, divided among the streams to which the
- * project sends. A stream is left out when the project has sent nothing to it for this long.
+ * The time that passes in a stream pays off a project's debt, divided by the number of streams to
+ * which the project sends. A stream counts while it got something from the project within this
+ * time.
  */
 export const WORK_STREAM_MS = 10_000;
 export const WORK_NAMED_EVERY_MS = 250;
@@ -480,15 +477,15 @@ export const WORK_NAMED_EVERY_MS = 250;
  */
 export const WORK_REST_MS = 1_000;
 /**
- * Time in which a project's price falls to half. Workers multiply a project's work by its price.
- * Normally the price is 1. Each time that a processor names the project, it may double, up to
- * WORK_PRICE_MAX.
+ * Workers multiply a project's work by its price, which is normally 1. Each time that a processor
+ * tells them to refuse the project, its price may double, up to WORK_PRICE_MAX. In this time the
+ * price falls to half.
  */
 export const WORK_PRICE_HALVED_MS = 30_000;
 export const WORK_PRICE_MAX = 64;
 /**
- * A processor names a project only when it has seen another project within this time. Otherwise
- * there is nobody to protect.
+ * A processor tells workers to refuse a project only when it has seen another project within this
+ * time. Otherwise there is nobody to protect.
  */
 export const WORK_OTHERS_MS = 600_000;
 /** When a processor keeps the debts of more projects than this, it removes those that are paid. */
@@ -542,7 +539,7 @@ export const SINK_RETRY_MS_MAX = 5_000;
  * call ends.
  */
 export const SINK_STALLED_MS = 5_000;
-/** Most frames that one batch takes from the prefetched ones. */
+/** Most frames that one batch takes from the prefetched frames. */
 export const SINK_BATCH_FRAMES_MAX = 1_000;
 /**
  * Bytes of frames that are prefetched or in hand, for each shard of a stream. With many streams
@@ -552,8 +549,8 @@ export const PREFETCH_BYTES_MAX = 16 * MIB;
 export const PREFETCH_TOTAL_BYTES_MAX = 128 * MIB;
 export const PREFETCH_FRAMES_MAX = 2 * SINK_BATCH_FRAMES_MAX;
 /**
- * How long the broker keeps a pull open that waits for frames. Where the consumer's ack wait is
- * shorter than ACK_WAIT_MS, such a pull stays open for half of that ack wait.
+ * How long a pull waits at the broker for frames: at most this time, and at most half of the
+ * consumer's ack wait.
  */
 export const PULL_EXPIRES_MS = 5_000;
 /**
@@ -576,9 +573,9 @@ export const KEEP_LOOK_MS = 5_000;
  */
 export const LOSS_LOOK_MS = 15_000;
 /**
- * Comparisons after a loss before the last comparison. Several are needed, because requests under
- * way are missing in the tally, and a busy project always has some. The last comparison waits until
- * the streams have moved past everything that they held at the comparison before it.
+ * Number of comparisons after a loss before the last one. Several are needed, because requests
+ * under way are missing in the tally, and a busy project always has some. The last comparison waits
+ * until the streams have moved past everything that they held at the comparison before it.
  */
 export const LOSS_LOOKS_MIN = 4;
 /**
@@ -592,13 +589,13 @@ export const BROKER_REPLY_MS_MAX = 5_000;
  */
 export const ACK_WAIT_MS = 10_000;
 /**
- * From this delivery on, a frame is handled in a batch of its own, because it may have ended the
+ * From this delivery on, a frame is handled in a batch of its own, because it may have crashed the
  * process before.
  */
 export const DELIVERIES_BEFORE_ALONE = 3;
 /**
- * Number of frames from that delivery on that a consumer may handle in one turn, each in a batch of
- * its own. All other consumers of the process wait meanwhile.
+ * Most frames that a consumer may handle in one turn when each has a batch of its own
+ * (DELIVERIES_BEFORE_ALONE). All other consumers of the process wait meanwhile.
  */
 export const SUSPECTS_IN_TURN_MAX = 100;
 /**
@@ -613,9 +610,8 @@ export const RESEND_WINDOW_MS = 600_000;
  */
 export const FRAME_MEMORY_MS = 600_000;
 /**
- * How far the times of receipt may be out of order in a stream. When data is stored, data that was
- * received up to this much later may be stored already. A large envelope may be stored five minutes
- * late.
+ * How far the times of receipt in a stream may be out of order. A large envelope may be stored five
+ * minutes after it was received, and later data before it.
  */
 export const RECEIVED_DISORDER_MS_MAX = 300_000;
 /**
@@ -642,9 +638,8 @@ export const CLICKHOUSE_REQUEST_MS_MAX = 60_000;
 export const S3_OBJECT_BYTES_MAX = 64 * MIB;
 export const S3_OBJECT_PACKED_BYTES_MAX = 16 * MIB;
 /**
- * An object of the s3 sink is stored once the items of this many frames wait for it. These frames
- * are not acknowledged yet, and the broker leaves processors at most CONSUMER_ACK_PENDING_MAX such
- * frames of a stream.
+ * An object of the s3 sink is stored once the items of this many frames wait for it. The bound is
+ * below CONSUMER_ACK_PENDING_MAX, because none of these frames is acknowledged yet.
  */
 export const S3_OBJECT_FRAMES_MAX = 2_500;
 /**
@@ -656,8 +651,8 @@ export const S3_OBJECT_SEC = 60;
 export const S3_PART_BYTES = 8 * MIB;
 export const S3_REQUEST_MS_MAX = 60_000;
 /**
- * An hour's manifest is written once data is stored that was received this long after the hour's
- * end. The time is twice RECEIVED_DISORDER_MS_MAX.
+ * The s3 sink writes an hour's manifest once it has stored data that was received this long after
+ * the hour's end. The time is twice RECEIVED_DISORDER_MS_MAX.
  */
 export const MANIFEST_DELAY_MS = 600_000;
 /**

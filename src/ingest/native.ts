@@ -1,9 +1,9 @@
 /**
- * Checks that a tested binary of uWebSockets.js is installed. The package has one binary for each
- * platform and version of Node, and none for some of them. Without a fitting binary each worker
- * would die at its import, with a stack trace that names no remedy. So a program that starts
- * workers makes this check first. Nobody can review a binary as source code, so only binaries that
- * the tests ran with are loaded (docs/supply-chain.md).
+ * Checks that a tested binary of uWebSockets.js is installed. The package has a binary only for
+ * some platforms and versions of Node. Without one each worker would die at its import, with a
+ * stack trace that names no remedy. So a program that starts workers makes this check first. Nobody
+ * can review a binary as source code, so only binaries that the tests ran with are loaded
+ * (docs/supply-chain.md).
  */
 import { createHash } from 'node:crypto';
 import { existsSync, readFileSync } from 'node:fs';
@@ -53,13 +53,14 @@ const fileOf = ({ platform, arch, modules }: Runtime): string => `uws_${platform
 
 const glibcOf = (runtime: Runtime): number => Number(runtime.glibc ?? 0);
 
-/** Whether the C library is too old for the binary of Node 24: Debian 12, Ubuntu 22.04. */
+/** Whether the C library is too old for the binary of Node 24, as on Debian 12 and Ubuntu 22.04. */
 const isOldLinux = (runtime: Runtime): boolean =>
   runtime.platform === 'linux' && glibcOf(runtime) < GLIBC_MIN.others;
 
 /**
- * Returns the npm package of a Node that can load a tested binary. It is a package of one platform,
- * because the package `node` needs a script at its installation, which npm 12 does not run.
+ * Returns the npm package of a Node that can load a tested binary on this platform. The package
+ * `node` would fit all platforms, but needs a script at its installation, which npm 12 does not
+ * run.
  */
 export function fittingNode(runtime: Runtime = thisRuntime()): string {
   const { platform, arch } = runtime;
@@ -74,8 +75,8 @@ export function fittingNode(runtime: Runtime = thisRuntime()): string {
 export const thisProgram = (command: string): string => `node ${process.argv[1]} ${command}`;
 
 /**
- * Returns why `runtime` cannot load a tested binary, and the npm package of a Node that can, where
- * there is one; undefined when it can load its binary.
+ * Returns why `runtime` cannot load a tested binary; undefined when it can. `fitting` is the npm
+ * package of a Node that can, where there is one.
  */
 export function misfit(runtime: Runtime = thisRuntime()): { why: string; fitting?: string } | undefined {
   const { version, modules, platform, arch } = runtime;
@@ -100,8 +101,8 @@ export function misfit(runtime: Runtime = thisRuntime()): { why: string; fitting
 }
 
 /**
- * Returns why no worker can start, as a sentence with the remedy; undefined when the tested binary
- * is there. Reading and hashing the binary (7 MB) costs 10 ms of CPU.
+ * Returns why no worker can start, with the remedy; undefined when the tested binary is there.
+ * Reading and hashing the binary (7 MB) costs 10 ms of CPU.
  * @param command what the user wanted to run
  */
 export function nativeProblem(

@@ -38,7 +38,8 @@ export const ADMIN_PORT = 8081;
 const SCRAPE_MS_MAX = 500;
 
 /**
- * Metrics about the NATS and Redis servers: streams, ends of certificates and of NATS credentials.
+ * Metrics about the NATS and Redis servers: their streams, and when certificates and NATS
+ * credentials end.
  */
 class ServerFigures {
   readonly #credsFile: string | undefined;
@@ -97,9 +98,9 @@ type RunningIngest = {
  * connections to every worker that listens. A minute after the start one ready worker is enough.
  * Once the primary has become ready, it is ready while at least one worker is.
  *
- * The checks of Redis and NATS are those of the worst worker. The registry is `missing` if a worker
- * says so. Otherwise it is `ok` when all workers have loaded it, or, once the primary has become
- * ready, when one worker has.
+ * Redis and NATS are `ok` when every worker says so. The registry is `missing` if any worker says
+ * so. Otherwise it is `ok` when all workers have loaded it. Once the primary has become ready, one
+ * such worker is enough.
  */
 function combine({ readiness, wasComplete }: WorkerPool, stopping: boolean): Readiness {
   const spoken = readiness.filter((one) => one !== undefined);

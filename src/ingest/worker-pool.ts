@@ -48,40 +48,36 @@ const RESTART_MS_MAX = 5_000;
 
 const WATCH_MS = 1_000;
 /**
- * Time in ms between two checks for silent workers beyond which the primary itself must have stood
- * still.
+ * When more ms than this lie between two checks for silent workers, the primary itself stood still.
  */
 const WATCH_LATE_MS = 2 * WATCH_MS;
 /**
- * Lifetime of a worker in ms beyond which its death resets the pause before restarts to
+ * When a worker dies that lived longer than this, in ms, the pause before restarts falls back to
  * RESTART_MS_MIN.
  */
 const HEALTHY_MS = 10_000;
-/**
- * Number of dead workers whose snapshots are kept apart. When there are more, all are summed into
- * one.
- */
+/** Most snapshots of dead workers that are kept. When there are more, all are summed into one. */
 const DEPARTED_MAX = 16;
 /** Time in ms after which a worker that was asked to stop is killed. */
 const STOP_MS_MAX = 30_000;
 /**
- * Floor for the old space of a worker's heap, in MiB. A worker's live heap is some 15 MiB, and V8
- * (Node 20) sets the bound of the old space close above that. Bodies are external memory and count
- * against this bound, too. So without a floor V8 marks the whole heap ten times a second at half
- * load; with the floor it does not.
+ * Smallest old space of a worker's heap, in MiB. A worker's live heap is some 15 MiB, and V8 (Node
+ * 20) sets the bound of the old space close above that. Bodies are external memory, and V8 counts
+ * them against this bound, too. Without the flag V8 marks the whole heap ten times a second at half
+ * load.
  */
 const OLD_SPACE_UNLOOKED = '--initial-old-space-size=64';
 /**
- * Stops V8 from allocating new objects in the old space. V8 learns which objects outlive a
- * collection and then allocates that kind of object there. In a worker's first moments every
+ * Stops V8 from allocating new objects in the old space. V8 learns which kinds of objects outlive a
+ * collection, and then allocates these kinds in the old space. In a worker's first moments every
  * request outlives a collection, because the young space is still small. The objects of all later
  * requests would then live until a full collection, which costs a quarter more CPU.
  */
 const NOTHING_BORN_OLD = '--no-allocation-site-pretenuring';
 /**
- * Bounds each half of the young space at 16 MiB, the default of Node 20 and 22. With Node 24's
- * default of 64 MiB a worker uses 40 % more CPU for the canonical mix of requests, a processor up
- * to 25 % more, and each 30 to 70 MiB more memory.
+ * Bounds each half of the young space at 16 MiB, the default of Node 20 and 22. Node 24's default
+ * is 64 MiB. With it a worker uses 40 % more CPU, a processor up to 25 % more, and each uses 30 to
+ * 70 MiB more memory.
  */
 export const YOUNG_SPACE = '--max-semi-space-size=16';
 /**
@@ -90,18 +86,17 @@ export const YOUNG_SPACE = '--max-semi-space-size=16';
  */
 export const COLLECTIONS_ON_REQUEST = '--expose-gc';
 /**
- * V8 flags of a processor, under `sluice dev` and in the image. The frames that a processor holds
- * are external memory, like a worker's bodies: without a floor for the old space a processor uses
- * up to a third more CPU on Node 24. The image gives all flags to every command, and a primary
- * takes 6 MiB more with the first two.
+ * V8 flags of a processor, under `sluice dev` and in the image. Without the second flag a processor
+ * uses up to a third more CPU on Node 24, because the frames that it holds are external memory (see
+ * OLD_SPACE_UNLOOKED).
  */
 export const PROCESSOR_FLAGS = [YOUNG_SPACE, '--initial-old-space-size=128', COLLECTIONS_ON_REQUEST] as const;
 
 /**
- * Environment variable that uWebSockets.js reads when it is loaded. Its value is how many bytes of
- * a request head the library buffers when the head comes in several segments; to a larger head the
- * library answers 431 itself. The default is 4 KiB. We set twice our own bound, so that a head that
- * exceeds our bound, even with a long request line, still gets our answer.
+ * Environment variable that uWebSockets.js reads when it is loaded: how many bytes of a request
+ * head the library buffers when the head comes in several segments. To a larger head the library
+ * itself answers 431. The default is 4 KiB. With twice our own bound, a head that exceeds our
+ * bound, even with a long request line, still gets our answer.
  */
 const LIBRARY_SETTINGS = { UWS_HTTP_MAX_HEADERS_SIZE: `${2 * REQUEST_HEADER_BYTES_MAX}` };
 
@@ -138,15 +133,13 @@ type WorkerPoolOptions = {
  * Keeps `count` workers alive.
  *
  * A worker that dies is started again, after a pause that doubles from RESTART_MS_MIN up to
- * RESTART_MS_MAX while workers die young. A worker whose event loop hangs is killed after
- * WORKER_SILENT_MS_MAX, because the kernel would go on giving that worker new connections. A worker
- * that has sent no message yet has START_MS_MAX instead. The counters of a dead worker stay in the
- * metrics.
+ * RESTART_MS_MAX while workers die soon after their start. A worker whose event loop hangs is
+ * killed after WORKER_SILENT_MS_MAX, because the kernel would go on giving that worker new
+ * connections. A worker that has sent no message yet has START_MS_MAX instead.
  *
  * The primary may stand still itself: stopped, starved of CPU, or on a suspended machine. When it
- * wakes up, its timers run before it reads the workers' messages. So the first check after a
- * standstill counts every worker as heard from just now. Without this rule, waking up after seven
- * seconds killed every healthy worker at once.
+ * wakes up, its timers run before it reads the workers' messages, and every worker seems silent. So
+ * the first check after a standstill counts every worker as heard from just now.
  */
 export class WorkerPool {
   readonly #options: WorkerPoolOptions;

@@ -177,8 +177,8 @@ class IngestWorker {
     void this.#budget.disk.removeLeftNames();
     await this.#redis.connect();
     const config = this.#config;
-    // This comes before the registry loads: with a million projects in memory the collection would
-    // take seconds.
+    // Memory is collected before the registry loads: with a million projects in memory the
+    // collection would take seconds.
     if (config.env === 'development') giveBackMemoryOfStart();
     const log = this.#log;
     const { natsUrls: urls, natsCredsFile: credsFile, tlsCaFile: caFile, planLimits } = config;
