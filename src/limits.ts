@@ -377,8 +377,8 @@ export const UNSENT_BYTES_MAX = PUBLISH_BYTES_IN_FLIGHT_MAX;
 export const PUBLISH_ATTEMPT_MS = 800;
 /**
  * Largest frame or part, even where the broker's max_payload allows more. It is half of the default
- * max_payload: a part that is read back in base64, a third larger, still fits a message. It also
- * lets a sink's batch hold several frames.
+ * max_payload: a part that is read back in base64, a third larger, still fits a message. The small
+ * size also lets a sink's batch hold several frames.
  */
 export const FRAME_BYTES_MAX = 512 * KIB;
 /**

@@ -70,7 +70,8 @@ export class UploadBudget {
     spoolBytesMax?: number;
     storeTypes?: readonly ExtraType[];
     /**
-     * Must be the clock of the exchanges: the InflationQueue compares its own times with theirs.
+     * Must also be the clock of the exchanges, whose times the InflationQueue compares with its
+     * own.
      */
     clock?: Clock;
   }) {
@@ -150,8 +151,8 @@ export class UploadBudget {
   }
 
   /**
-   * Returns a block of SPOOL_BLOCK_BYTES with any content. Blocks are used again: at 400 MB/s a new
-   * block each time would leave a hundred MB of garbage.
+   * Returns a block of SPOOL_BLOCK_BYTES with any content. Blocks are used again, because at 400
+   * MB/s new blocks would leave a hundred MB of garbage.
    */
   takeBlock(): Buffer {
     return this.#freeBlocks.pop() ?? Buffer.allocUnsafeSlow(SPOOL_BLOCK_BYTES);
@@ -239,8 +240,7 @@ export class Holding {
   }
 
   /**
-   * Counts the upload among the large ones, once. Large are those that are spooled, or inflated in
-   * pieces while they arrive.
+   * Counts the upload, once, as a large one: an upload that is spooled, or inflated in pieces.
    * @returns false when the worker has too many large uploads, or the project more than its share
    */
   takePlace(): boolean {

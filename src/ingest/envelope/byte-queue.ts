@@ -2,16 +2,14 @@
  * Byte queue: joins bytes that arrive in pieces but are needed as one, such as a header line that a
  * chunk border cuts or a payload in several chunks.
  *
- * The queue is one buffer that doubles, not a list of pieces. In a list, each single byte that a
- * client sends would be an object of a hundred bytes, of which the bounds of limits.ts would count
- * one. The bytes of a body that comes in pieces are copied about twice each.
+ * The queue is one buffer that doubles, not a list of pieces. In a list, a client that sends single
+ * bytes would make an object of a hundred bytes for each byte, and only the byte would be counted.
  */
 import { assert } from '../../lib/assert.ts';
 
 /**
- * Copies bytes into memory of their own. A copy from Node's pool would keep a slab of 8 KiB alive,
- * together with the bytes of other requests in it. A slab is too much to be held for seconds,
- * because only the copied bytes are counted as the worker's memory (budget.ts).
+ * Copies bytes into memory of their own. A copy in Node's pool would keep a slab of 8 KiB alive,
+ * while only the copied bytes are counted as the worker's memory (budget.ts).
  */
 export function ownCopy(bytes: Uint8Array): Buffer {
   const copy = Buffer.allocUnsafeSlow(bytes.length);
@@ -29,7 +27,7 @@ export class ByteQueue {
 
   /**
    * Creates a queue.
-   * @param first owned bytes; they are not copied until more bytes are appended
+   * @param first bytes that the queue may keep; they are not copied until more bytes are appended
    */
   constructor(bytesMax: number, first: Buffer = NOTHING) {
     this.#bytesMax = bytesMax;

@@ -4,10 +4,9 @@
  * several chunks. Beyond this bound all payloads move to a spool (a temporary file), and later
  * payloads go straight there.
  *
- * A view keeps its whole chunk alive. So a chunk is charged to the worker's memory in full, once,
- * when the first view of it is kept; a small piece of a large chunk is copied instead. Thus the
- * charge is the memory that is alive, whatever a client mixes into its chunks. An envelope of one
- * item in one chunk, the common case, costs no copy.
+ * A view keeps its whole chunk alive. So when the first view of a chunk is kept, the whole chunk is
+ * charged to the worker's memory. A small piece of a large chunk is copied instead. An envelope of
+ * one item in one chunk, the common case, costs no copy.
  */
 import { randomUUID } from 'node:crypto';
 import { type ItemType, type SkippedType, skippedType } from '../../lib/item-types.ts';
@@ -54,8 +53,8 @@ export type CollectorOptions = {
   /** Called when memory or disk cannot take more, perhaps more than once. */
   onOverload(detail: string): void;
   /**
-   * Called with `true` when too many bytes wait for the disk, and with `false` once at most half of
-   * that bound wait.
+   * Called with `true` when too many bytes wait for the disk, and with `false` once few enough
+   * wait.
    */
   onBehind(behind: boolean): void;
 };
@@ -64,13 +63,13 @@ const mintEventId = (): string => randomUUID().replaceAll('-', '');
 
 const NOTHING = Buffer.alloc(0);
 /**
- * Number of items of an envelope, the first ones, for which only their own bytes are charged to the
- * worker's memory, without ITEM_RECORD_BYTES.
+ * Number of items of an envelope that are charged to the worker's memory with their own bytes
+ * alone. Each further item is charged ITEM_RECORD_BYTES more.
  */
 const ITEMS_FREE = 10;
 /**
- * Bytes that are charged to the worker's memory for each item beyond ITEMS_FREE, on top of its own
- * bytes. A body of 17 KB may hold 1,000 items, whose records take more memory than the body.
+ * Bytes that are charged for each item beyond ITEMS_FREE, on top of its own bytes. A body of 17 KB
+ * may hold 1,000 items, whose objects take more memory than the body.
  */
 const ITEM_RECORD_BYTES = 256;
 /**
@@ -112,8 +111,8 @@ export class Collector implements ItemReceiver {
   }
 
   /**
-   * Whether payloads go to a spool. If so, bytes are copied as they come, and chunks may be
-   * borrowed; else chunks must be owned.
+   * Whether payloads go to a spool. If so, bytes are copied as they come, and the caller may reuse
+   * a chunk afterwards. Otherwise the collector may keep the chunk.
    */
   get spooling(): boolean {
     return this.#spool !== undefined;
@@ -140,10 +139,7 @@ export class Collector implements ItemReceiver {
     this.#chunkCharged = false;
   }
 
-  /**
-   * Forgets the chunk that the parser has read. The memory of a chunk is charged only if a payload
-   * is a view of it. All other chunks must not be kept alive.
-   */
+  /** Forgets the chunk that the parser has read, so that it is kept alive only by views of it. */
   endChunk(): void {
     this.#chunk = NOTHING;
     this.#chunkCharged = false;

@@ -1,7 +1,7 @@
 /**
- * Reads a body that is JSON and no envelope: one event, or one report of a browser, or a list of
- * reports. Each becomes an item. Payloads are passed on as they come, while a walk checks the JSON.
- * So a large body is kept in memory or spooled like a large envelope.
+ * Reads a body that is JSON, not an envelope: one event, one report of a browser, or a list of
+ * reports. Each becomes an item. Payloads are passed on as they come, while a JsonWalk checks the
+ * JSON.
  */
 import type { ItemType } from '../../lib/item-types.ts';
 import { ITEMS_MAX } from '../../limits.ts';
@@ -36,10 +36,7 @@ const READ_BYTES_MAX = 256;
 const ID_NAME = 'event_id';
 const ID_NAME_JSON = Buffer.from(JSON.stringify(ID_NAME));
 
-/**
- * Whether a JSON string is the name of the id. A name of another length, without escapes, is told
- * apart by its length alone.
- */
+/** Whether a JSON string says `event_id`, perhaps with escapes. */
 function isIdName(json: Buffer): boolean {
   if (json.length === ID_NAME_JSON.length && json.equals(ID_NAME_JSON)) return true;
   return json.includes(BACKSLASH) && JSON.parse(json.toString('utf8')) === ID_NAME;
@@ -57,15 +54,18 @@ class JsonReader implements ItemReader, JsonReceiver {
   /** Depth of the objects that are items: 1 in a list, else 0. */
   #itemDepth = 0;
   #items = 0;
-  /** Where the payload goes on in the chunk; undefined outside items that are stored. */
+  /** Where in the chunk the payload of the current item goes on; undefined outside stored items. */
   #payloadFrom: number | undefined;
-  /** Where a name or value that is to be read begins in the chunk; undefined outside of those. */
+  /**
+   * Where in the chunk a name or value that is to be read begins; undefined when none is being
+   * read.
+   */
   #textFrom: number | undefined;
   /** The bytes of the name or value (`#textFrom`) that came in earlier chunks. */
   readonly #text = new ByteQueue(READ_BYTES_MAX);
-  /** Whether the name before the next value is that of the id. */
+  /** Whether the name before the next value is `event_id`. */
   #isId = false;
-  /** The id; undefined when there is none, or when the last one has the wrong shape. */
+  /** The id; undefined when there is none, or when the last `event_id` has the wrong shape. */
   #eventId: string | undefined;
 
   constructor(kind: Kind, receiver: ItemReceiver, storedTypes: ReadonlySet<string>) {

@@ -94,9 +94,7 @@ const WORDS: ReadonlyMap<number, Buffer> = new Map(
   ['true', 'false', 'null'].map((word) => [word.charCodeAt(0), Buffer.from(word)]),
 );
 
-/**
- * Position of the character that the end of `bytes` cuts; the length of `bytes` when none is cut.
- */
+/** Where the last character of `bytes` begins if it is cut; else the length of `bytes`. */
 function cutCharacter(bytes: Uint8Array): number {
   const { length } = bytes;
   for (let at = length - 1; at >= Math.max(0, length - 3); at--) {

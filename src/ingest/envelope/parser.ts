@@ -42,9 +42,9 @@ import { type EnvelopeHeader, type Malformed, parseEnvelopeHeader, parseItemHead
  *
  * When a body turns out to be malformed, the calls may stop at any point.
  *
- * All bytes are views of the chunk that is being fed, because the receiver charges memory by whole
- * chunks; a reader that makes bytes of its own charges them by `onLine` ({@link NewItemReader}).
- * Views are valid during the call, and longer only where the caller of `feed` owns the chunk.
+ * All bytes are views of the chunk that is being fed. They may be used after the call only if
+ * nobody writes to the chunk again. A reader that makes bytes of its own reports them by `onLine`
+ * ({@link NewItemReader}).
  */
 export interface ItemReceiver {
   /** @param line the header as sent, without its newline; empty where the body has no such line */
@@ -66,8 +66,8 @@ export interface ItemReader {
   feed(chunk: Uint8Array): Malformed | undefined;
   /**
    * Ends the body; its last byte has been fed. The reader may still call `itemEnd` and
-   * `envelopeHeader` here, but not `payload`: only after a call of `feed` does the upload look
-   * whether the payloads need the disk.
+   * `envelopeHeader` here, but not `payload`, because the upload checks only after `feed` whether
+   * the payloads need the disk.
    * @returns why the body is malformed
    */
   end(): Malformed | undefined;
@@ -115,7 +115,7 @@ export class Parser implements ItemReader {
   #stored = false;
   #remaining = 0;
 
-  /** @param receiver see {@link NewItemReader}, also for the other parameters */
+  /** The parameters are those of {@link NewItemReader}. */
   constructor(
     receiver: ItemReceiver,
     storedTypes: ReadonlySet<string>,
@@ -176,8 +176,8 @@ export class Parser implements ItemReader {
   }
 
   /**
-   * Ends a body inside its first line. A header without a newline is an envelope without items; an
-   * empty body is malformed.
+   * Ends a body that has no newline. A header alone is an envelope without items; an empty body is
+   * malformed.
    */
   #endInEnvelopeHeader(): void {
     if (this.#line.length === 0) this.#malformed = 'the body is empty';

@@ -89,9 +89,8 @@ export class SpoolDisk {
   }
 
   /**
-   * Removes the names of files that dead workers have left in the folder. It may remove a name that
-   * a running worker is about to remove; that does no harm, because the worker needs only the open
-   * file, not its name.
+   * Removes the names of files that dead workers have left in the folder. Removing the name of a
+   * running worker's file does no harm, because the worker needs only the open file.
    */
   async removeLeftNames(): Promise<void> {
     try {

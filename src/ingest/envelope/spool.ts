@@ -5,10 +5,9 @@
  *
  * Bytes are copied into blocks, and full blocks wait for the disk. One write is in flight at a
  * time. A write takes all blocks that wait, so that a client that sends single bytes does not cost
- * a write for each byte. The waiting blocks are the memory of the upload. `onBehind(true)` asks for
- * a pause when they reach SPOOL_QUEUE_BYTES_MAX (SPOOL_QUEUE_BYTES_TIGHT while the worker holds
- * much), and `onBehind(false)` tells that at most half of this bound still waits. To fill the
- * blocks, each byte is copied once more, which takes about 0.1 ms per MiB.
+ * a write for each byte. `onBehind(true)` asks for a pause when the waiting blocks reach
+ * SPOOL_QUEUE_BYTES_MAX (SPOOL_QUEUE_BYTES_TIGHT while the worker holds much). `onBehind(false)`
+ * tells that at most half of this bound still waits.
  *
  * A descriptor must not be closed while a call uses it, because its number could then belong to
  * another file. So `close` waits for the calls.
@@ -32,10 +31,7 @@ export type SpoolOptions = {
 type Block = { bytes: Buffer; length: number };
 type State = 'open' | 'failed' | 'closed';
 
-/**
- * A run of bytes of the file that {@link Spool.only} reads. It skips the bytes between two
- * stretches.
- */
+/** Consecutive bytes of the file. {@link Spool.only} skips the bytes between two stretches. */
 type Stretch = { start: number; length: number };
 
 /**

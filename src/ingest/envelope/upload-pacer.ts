@@ -2,27 +2,25 @@
  * Pauses large uploads at their sockets while the stream, the disk or the inflaters are behind.
  *
  * The stream: an answer is due two seconds after the last body byte, and a broker stores some 100
- * MB a second. If 400 bodies of 5 MB ended together, most could not be stored in time. So the last
- * bytes of large uploads are not read before there is room. A large upload is *arriving* until its
- * last byte has come, and *whole* from then on, until its envelope is stored or refused.
+ * MB a second. If 400 bodies of 5 MB ended together, most could not be stored in time. So the
+ * worker does not read the last bytes of large uploads before there is room. A large upload is
+ * *arriving* until its last byte has come, and *whole* from then on, until its envelope is stored
+ * or refused.
  *
  * Disk and inflaters: each upload pauses itself when many of its bytes wait for them. But when an
  * upload resumes, its socket may deliver half a MiB at once, and 400 such sockets fill the worker's
  * memory. So the waiting bytes of all uploads are counted together, too.
  *
  * All arriving uploads are paused while whole uploads have WHOLE_UPLOADS_BYTES_MAX bytes, or
- * QUEUED_BYTES_MAX bytes wait. TCP then makes their clients wait, and bytes on their way stay in
- * the kernel. Afterwards the uploads resume in the order in which they were paused. Only a few
- * resume in each turn of the event loop, because each may be whole with its next chunk. Neither sum
- * (whole bytes, waiting bytes) needs a paused upload to resume before it can fall, so there is no
- * deadlock.
+ * QUEUED_BYTES_MAX bytes wait. Afterwards the uploads resume in the order in which they were
+ * paused. Only a few resume in each turn of the event loop, because each may be whole after its
+ * next chunk. Both sums fall without a paused upload, so there is no deadlock.
  *
- * An upload in the middle of its body is paused with the others, and its client sees a slower
- * network. A small compressed body cannot be paused, because it is whole before the worker knows
- * that it is large. If such a body waits in the {@link InflationQueue}, it counts as whole. If it
- * is inflated in the event loop, its spooled bytes count as `unpaced` (budget.ts) instead: beyond
- * that bound the project is refused, and nobody is paused. As whole bytes, such bodies of one
- * project would keep the uploads of all others paused.
+ * A small compressed body cannot be paused, because it is whole before the worker knows that it is
+ * large. If such a body waits in the {@link InflationQueue}, it counts as whole. If it is inflated
+ * in the event loop, its spooled bytes count as `unpaced` (budget.ts): beyond that bound the
+ * project gets 503, and no upload is paused. Otherwise such bodies of one project would keep the
+ * uploads of all others paused.
  */
 import { QUEUED_BYTES_MAX, UPLOADS_RESUMED_PER_TURN, WHOLE_UPLOADS_BYTES_MAX } from '../../limits.ts';
 

@@ -12,16 +12,16 @@
  * caller may go on draining the socket. After a success the upload holds its bytes until it is
  * *disposed*.
  *
- * An upload that needs the disk also *waits for leave* to write there, once: its owner first takes
- * a token for the request. Until the owner calls `proceed`, the upload's bytes wait in memory as if
- * the disk were slow, and the owner does not hear of a verdict.
+ * An upload that needs the disk waits, once, until its owner has taken a token for the request and
+ * calls `proceed`. Until then the upload's bytes wait in memory, and the owner does not hear of a
+ * verdict.
  *
  * A body takes one of five ways. Inflated bytes are parsed and held like those of a plain body.
  *
  * 1. A plain body with up to 128 KiB of payloads to store (INLINE_BYTES_MAX; 16 KiB while the
  *    worker holds more than 64 MiB) is parsed while it arrives, and held in memory.
- * 2. A larger plain body is spooled while it arrives, after its request has taken a token. The
- *    pacer, or its own spool, may pause its socket.
+ * 2. A larger plain body is spooled while it arrives. The pacer or its own spool may pause its
+ *    socket.
  * 3. A compressed body of up to 64 KiB that claims to inflate to at most 1 MiB (only gzip can
  *    claim), or claims nothing, is kept until it is whole, then inflated in the event loop.
  * 4. Any other compressed body of up to 256 KiB (64 KiB while the worker holds more than 64 MiB) is
@@ -31,12 +31,11 @@
  * 5. A larger compressed body is inflated by zlib's threads while it arrives. The pacer, its
  *    inflater or its spool may pause its socket.
  *
- * A project becomes *distrusted* by any of these bodies: one of up to 64 KiB that was too much for
- * the event loop, by its claim or in fact; one that inflated in the queue to more than was
- * expected; one that was corrupt and claimed nothing. The project's next 100 bodies that claim
- * nothing take the fourth way.
+ * A project becomes *distrusted* by any of these bodies: one of up to 64 KiB that leaves the third
+ * way for the fourth; one that inflates in the queue to more than was expected; one that is corrupt
+ * and claims nothing. The project's next 100 bodies that claim nothing take the fourth way.
  *
- * Whatever the way, the rest of a refused body is read and dropped, up to 200 MiB.
+ * The rest of a refused body is read and dropped, up to 200 MiB.
  */
 import { assert } from '../../lib/assert.ts';
 import { Slot, type Slotted } from '../../lib/slots.ts';
@@ -105,9 +104,9 @@ export type UploadOptions = {
 };
 
 /**
- * Number of bodies without a claimed size that are inflated by zlib's threads, not in the event
- * loop, after their project became distrusted. In the event loop, a body that inflates to more than
- * SYNC_INFLATED_BYTES_MAX takes 3 ms before it is given up.
+ * After a project became distrusted, this many of its bodies without a claimed size are inflated by
+ * zlib's threads. In the event loop, a body that inflates to more than SYNC_INFLATED_BYTES_MAX
+ * takes 3 ms before it is given up.
  */
 const DISTRUSTED_BODIES = 100;
 /**
@@ -142,10 +141,7 @@ export class Upload {
   #pausedBy = 0;
   #transmitted = 0;
   #inflatedBytes = 0;
-  /**
-   * Compressed bytes so far, as long as they may turn out to be the whole body. Most bodies are one
-   * chunk; only the bytes of others are copied to be joined.
-   */
+  /** Compressed bytes so far, while they may still turn out to be the whole body. */
   #kept: ByteQueue | undefined;
   /** Set once zlib's threads inflate the body. */
   #inflater: Inflater | undefined;
@@ -275,8 +271,8 @@ export class Upload {
   }
 
   /**
-   * Takes bytes that were decoded from base64. The first of them tells JSON from a stream in zlib's
-   * wrapping.
+   * Takes bytes that were decoded from base64. The first byte shows whether the body is JSON or a
+   * stream in zlib's wrapping.
    */
   #feedDecoded(bytes: Buffer): void {
     if (bytes.length === 0) return; // a chunk of base64 may hold no whole group
@@ -433,10 +429,7 @@ export class Upload {
 
   // ---- pressure ----
 
-  /**
-   * Pauses the body while the spool is behind: its socket and, if it is compressed, its inflater,
-   * where bytes may wait already.
-   */
+  /** Pauses the socket, and the inflater if there is one, while the spool is behind. */
   #onSpoolBehind(behind: boolean): void {
     if (behind) this.#inflater?.pause();
     else this.#inflater?.resume();
@@ -444,8 +437,8 @@ export class Upload {
   }
 
   /**
-   * Notes whether one part (spool, inflater or pacer) wants the socket to be paused, and tells the
-   * owner when the socket has to change.
+   * Notes whether one part (spool, inflater or pacer) wants the socket to be paused. Tells the
+   * owner when the socket has to pause or resume.
    */
   #setPaused(by: keyof typeof PAUSED_BY, paused: boolean): void {
     if (this.#state !== 'arriving') return;
@@ -486,9 +479,8 @@ export class Upload {
   #settle(result: UploadResult): void {
     this.#result = result;
     this.#enter('settled');
-    // Only a stored body that did swell adds to the debt of its project (inflation-queue.ts). A
-    // refused body costs a tenth of a stored one, because it goes no further. A body that was
-    // expected to swell may not have done so.
+    // Only an accepted body that did swell adds to the debt of its project (inflation-queue.ts). A
+    // refused body costs a tenth of a stored one, because it goes no further.
     if (this.#queued) this.#queued.swells = result.ok && this.#swells(this.#inflatedBytes);
     if (!result.ok) this.#release();
     if (this.#leave !== 'waited for') this.#options.onResult(result);

@@ -1,10 +1,9 @@
 /**
- * Reads Content-Encoding, and inflates small bodies. A small body that inflates to little is
- * inflated at once. Any other compressed body is inflated by an Inflater: a body that is whole
- * waits for its turn (inflation-queue.ts), a large one is inflated while it arrives. An Inflater
- * takes chunks as they come, hands out bounded pieces, and can be stopped after any piece. So a
- * bomb (a small body that inflates to very much) costs no more than the bound of inflated bytes
- * allows.
+ * Reads Content-Encoding, and inflates small bodies that inflate to little. Any other compressed
+ * body is inflated by an Inflater: a body that is whole waits for its turn (inflation-queue.ts), a
+ * large one is inflated while it arrives. An Inflater hands out bounded pieces and can be stopped
+ * after any piece. So a bomb (a small body that inflates to very much) costs no more than the bound
+ * of inflated bytes allows.
  *
  * zlib stops silently at the first byte after a finished stream. Such a byte is invalid here, so
  * the number of bytes that zlib took is compared with the number that it was given.
@@ -108,12 +107,11 @@ function withSmallWindow(body: Uint8Array): Uint8Array {
   changed[0] = first - (first % 16) + 7;
   return changed;
 }
-/** Bounds the window of zstd. A frame that asks for a larger window is corrupt. */
+/** Bounds the window of zstd. A frame that asks for a larger window counts as corrupt. */
 const ZSTD_OPTIONS = { params: { [zstd.constants.ZSTD_d_windowLogMax]: Math.log2(ZSTD_WINDOW_BYTES_MAX) } };
 /**
- * Size of zlib's output buffers. Each buffer is garbage once it is copied, and 400 engines may be
- * under way. The size is below 32 KiB, because larger buffers make V8 (Node 20) collect the whole
- * heap.
+ * Size of zlib's output buffers. It is below 32 KiB, because larger buffers make V8 (Node 20)
+ * collect the whole heap.
  */
 const STREAM_CHUNK_BYTES = 24 * 1024;
 
@@ -175,9 +173,9 @@ export const expectedBytes = (body: Uint8Array, claimed = 0): number =>
 
 /**
  * Inflates a whole body at once.
- * @returns the reason `stream` when an Inflater must inflate the body: more than
- * SYNC_INFLATED_BYTES_MAX or than the body claims would come out, a brotli body with a large window
- * seems corrupt, or there are several zstd frames
+ * @returns the reason `stream` when an Inflater must inflate the body: because more would come out
+ * than SYNC_INFLATED_BYTES_MAX or than the body claims, because a brotli body whose window was made
+ * smaller seems corrupt, or because there are several zstd frames
  */
 export function inflateSync(encoding: Compression, body: Uint8Array): Inflated {
   // A body that inflates to more than it claims is stopped at the size of its claim.

@@ -37,9 +37,8 @@ const NOTHING = Buffer.alloc(0);
 let garbageBytes = 0;
 /**
  * Counts the garbage of the inflaters, and asks V8 for a young collection when there is much. zlib
- * makes a new buffer for each piece of output. The buffer is garbage once it was copied, and V8
- * frees it when it collects the young space. Node 20 does so often enough. Node 24, unless asked,
- * first marks the worker's whole heap, once for each body that inflates to very much. Marking takes
+ * makes a new buffer for each piece of output, and the buffer is garbage once it was copied. V8 of
+ * Node 24, unless asked, marks the worker's whole heap before it frees such buffers. Marking takes
  * 10 to 20 ms, a young collection 1 or 2 ms (measured).
  */
 function noteGarbage(bytes: number): void {
@@ -157,8 +156,7 @@ export class Inflater {
   #onData(bytes: Buffer): void {
     if (this.#destroyed) return;
     this.#windowBytes = Math.min(this.#windowBytes + bytes.length, WINDOW_BYTES_MAX[this.#encoding]);
-    // A piece may be a small part of a buffer of zlib, because its size depends on the client's
-    // chunks.
+    // A small piece is copied, so that it does not keep the whole buffer of zlib alive.
     this.#options.onBytes(withoutRoom(bytes));
     noteGarbage(bytes.length);
   }

@@ -13,13 +13,12 @@
  * be larger counts as the largest allowed from then on, and is refused when there is no room for
  * that.
  *
- * A stored bomb costs its sender nothing, and a machine half a second of CPU: in the worker, the
- * broker and the processor. So each stored body that *swells* (inflates to many times its size)
- * adds to a debt of its project. The debt shrinks with time. A project *rests* while its debt is
- * larger than the free amount (SWOLLEN_FREE_MIB). But it rests only if another project has sent a
- * request after the latest body of the debt was begun, or in the 2 s before (OTHERS_SEND_MS). While
- * a project rests, its new bodies that swell are refused at once, and its waiting ones are not
- * started.
+ * Storing a body that *swells* (inflates to many times its size) takes half a second of CPU in the
+ * worker, the broker and the processor. So each such body adds to a debt of its project, and the
+ * debt shrinks with time. While the debt is larger than the free amount (SWOLLEN_FREE_MIB), the
+ * project *rests*: its new bodies that swell are refused at once, and its waiting ones are not
+ * started. But it rests only if another project has sent a request after the latest body of the
+ * debt was begun, or in the 2 s before (OTHERS_SEND_MS).
  */
 import type { Clock } from '../../../lib/clock.ts';
 import { FairShare, nextInTurn } from '../../../lib/fair-share.ts';
@@ -60,7 +59,7 @@ type Active = { body: QueuedBody; since: number };
 type Debt = { since: number; paidAt: number; timer: NodeJS.Timeout };
 
 export class InflationQueue {
-  /** Inflated bytes of all bodies that are being inflated or wait for it. */
+  /** Inflated bytes of all bodies that wait or are in work. */
   readonly share = new FairShare(INFLATING_BYTES_MAX);
   readonly #waiting: Waiting[] = [];
   readonly #active: Active[] = [];
@@ -152,9 +151,9 @@ export class InflationQueue {
     const now = this.#clock.monotonic();
     const before = this.#debts.get(project);
     clearTimeout(before?.timer);
-    // At most FREE_MS of an earlier debt are counted: a project that sends alone does not rest, and
-    // must not owe more for the time in which it sent alone. At least 0 is counted: the timer that
-    // removes a paid debt may be late.
+    // An earlier debt counts as at most FREE_MS: a project that sends alone does not rest, and must
+    // not pay for that time later. An earlier debt may also be overpaid, because the timer that
+    // removes it may be late.
     const unpaidMs = before ? Math.max(0, Math.min(FREE_MS, before.paidAt - now)) : 0;
     const ms = unpaidMs + (body.inflated() / MIB) * SWOLLEN_REST_MS_PER_MIB;
     const timer = setTimeout(() => this.#debts.delete(project), ms).unref();
