@@ -1,7 +1,7 @@
 /**
  * How far a consumer is in its stream. A consumer's *floor* (`ack_floor`) is the message up to
- * which all messages are acknowledged. This file also works around all known faults of consumers in
- * several versions of nats-server (docs/broker-quirks.md).
+ * which all messages are acknowledged. This file also works around faults of consumers in
+ * nats-server (docs/broker-quirks.md).
  */
 import type { ConsumerInfo, JetStreamManager, StreamState } from '@nats-io/jetstream';
 import { millis, nanos } from '@nats-io/transport-node';
@@ -17,11 +17,10 @@ const ACK = Buffer.from('+ACK');
  */
 const GONE_MAX = 100_000;
 /**
- * The delivery number that acknowledgements of missing messages carry. No consumer reaches this
- * number. An acknowledgement with the number of the next delivery beyond the floor has a side
- * effect in nats-server 2.9: the floor moves to the acknowledged message, past others that are not
- * acknowledged. So only the acknowledgement of the message right beyond the floor carries that
- * number. The floor then moves to the first message that the server still waits for.
+ * Delivery number in acknowledgements of missing messages. No consumer reaches it. With the true
+ * next number, an acknowledgement has a side effect in nats-server 2.9: the floor moves to the
+ * acknowledged message, past others that are not acknowledged. Only for the message right beyond
+ * the floor is the true number sent.
  */
 const NO_DELIVERY = Number.MAX_SAFE_INTEGER;
 
@@ -54,8 +53,8 @@ export async function readBacklog(
   { stream, consumer: name }: Place,
 ): Promise<Backlog> {
   const consumer = await orMissing(manager.consumers.info(stream, name));
-  // The stream is asked after the consumer. So messages that the consumer has delivered by then are
-  // in the stream, unless the broker lost them.
+  // The order of the two requests matters: a message that the consumer has delivered by the first
+  // answer is in the stream at the second, unless the broker lost it.
   const { state } = await manager.streams.info(stream);
   const { first_seq: first, last_seq: last } = state;
   if (state.messages === 0) return { first: last + 1, last };
@@ -68,9 +67,9 @@ export async function readBacklog(
 }
 
 /**
- * Sequence of the first message from `seq` on, or the last sequence + 1 when there is none. A read
- * that finds no message may mean that the server cannot read the message. Then the server's list of
- * missing messages decides. Undefined when that list is too long to be sent.
+ * Sequence of the first message from `seq` on, or the last sequence + 1 when there is none. If a
+ * read finds none, the server may only be unable to read it, so the server's list of missing
+ * messages decides. Undefined when that list is too long to be sent.
  */
 async function firstSurely(
   manager: JetStreamManager,
@@ -94,8 +93,7 @@ async function firstFrom(
   stream: string,
   seq: number,
 ): Promise<number | undefined> {
-  // Asks for the next message of any subject. The client library's type does not know this
-  // question.
+  // The next message of any subject. The client library's type lacks this request.
   const any = { seq, next_by_subj: '>' };
   return (await manager.streams.getMessage(stream, any))?.seq;
 }
@@ -103,13 +101,13 @@ async function firstFrom(
 type GoneOptions = Place & { log: Log; lookMs: number };
 
 /**
- * Searches for messages that a consumer waits for although the stream has lost them (nats-server
- * 2.9 after a kill). It acknowledges these messages. It searches at most once in `lookMs`.
+ * Acknowledges messages that a consumer waits for although the stream has lost them (nats-server
+ * 2.9 after a kill). Searches for them at most once in `lookMs`, and only after a sign of them:
  *
- * While a consumer tries such messages one by one, it delivers nothing else. So a pull ends
- * unfilled although frames wait, and this is the first sign. Under load, pulls may be filled all
- * the same, so the consumer is also examined from time to time. The signs are then redeliveries, or
- * a floor that is far behind while the message right beyond it is missing.
+ * - A pull ends unfilled although frames wait: while the consumer tries the lost messages one by
+ *   one, it delivers nothing else.
+ * - Messages are delivered again, or the floor is far behind and the message right beyond it is
+ *   missing. Under load these are the only signs, because pulls may still be filled.
  */
 export class GoneFrames {
   readonly #link: NatsLink;
@@ -134,8 +132,8 @@ export class GoneFrames {
   }
 
   /**
-   * Called while pulls are filled: then no unfilled pull shows the fault. Asks once in `lookMs` for
-   * the consumer's state, and searches if the state has a sign of missing messages. Never rejects.
+   * Called while pulls are filled. Asks once in `lookMs` for the consumer's state, and searches if
+   * the state has a sign of missing messages. Never rejects.
    */
   async lookUnderLoad(): Promise<void> {
     if (performance.now() < this.#nextUnderLoadAt) return;
@@ -171,13 +169,10 @@ export class GoneFrames {
 /**
  * Acknowledges messages that the consumer waits for and the stream no longer has.
  *
- * nats-server 2.9.10 delivers one such message again each time that something wakes the consumer,
- * and delivers no other message meanwhile.
- *
  * The server leaves the consumer's floor behind in two cases: when it forgets missing messages
  * before the stream's first message, and when a message is acknowledged that was delivered twice.
- * So the message right beyond the floor is acknowledged once more at the end, when the server no
- * longer waits for that message. This moves the floor.
+ * So at the end the message right beyond the floor is acknowledged once more, which moves the
+ * floor.
  *
  * A stream with several replicas is left alone: a replica that lags behind may not know a message
  * yet.
@@ -202,8 +197,8 @@ export async function acknowledgeGone(link: NatsLink, { stream, consumer }: Plac
 }
 
 /**
- * Sequences between `from` and `end` that the stream no longer has, at most GONE_MAX. The server's
- * list is used where it is short enough to be sent; otherwise each message is looked for by a read.
+ * Sequences between `from` and `end` that the stream no longer has, at most GONE_MAX. They are
+ * taken from the server's list, or, if the list is too long to be sent, found by reads.
  */
 async function goneBetween(
   manager: JetStreamManager,

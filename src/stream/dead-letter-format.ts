@@ -1,6 +1,5 @@
 /**
- * The form of dead letters in their stream. A dead letter is what the processor could not store,
- * with the reason and the bytes.
+ * The form of dead letters in their stream.
  *
  * Each dead letter has a subject of its own, made of its project, its frame's id and its place in
  * the frame. The stream keeps only the last message of a subject, so publishing a dead letter twice
@@ -9,8 +8,8 @@
  * its data is the body. A body that is larger than a message is published first, as parts whose
  * subjects are below the dead letter's.
  *
- * A dead letter is filed before its batch is stored. When the batch then fails, the letter stays,
- * even if the next attempt stores the item or files it in a letter with others.
+ * A dead letter is filed before its batch is stored. If the batch then fails, the letter stays,
+ * even if the next attempt stores the item.
  *
  * sluice.dead_letters.<project>.<id>        headers, and the body if it is small
  * sluice.dead_letters.<project>.<id>.<k>    part k of the body, from 0
@@ -20,8 +19,8 @@
  * The body is what a replay needs: a whole frame, or an encoded entry. The kind `item` stands for
  * an encoded entry that was made for one item. An entry that was made for several items of an
  * envelope has the kind `entry`, like a whole one. Further bytes may follow the body: the readable
- * rest of a large entry's damaged parts. A dead letter that is larger than its project's share has
- * no bytes, only their number and hash.
+ * rest of a large entry's damaged parts. If the bytes exceed its project's share of the stream, the
+ * dead letter has only their number and hash.
  */
 import { createHash } from 'node:crypto';
 import { headers, type MsgHdrs } from '@nats-io/transport-node';
@@ -41,8 +40,8 @@ export type DeadLetterFacts = {
   entryIndex?: number;
   itemIndex?: number;
   /**
-   * Positions, in the item's container, of the elements that the dead letter has; absent when it
-   * has all elements.
+   * Positions of the elements (spans or logs) that the dead letter has of its item, separated by
+   * commas; absent when it has all.
    */
   elements?: string;
   projectId?: string;
@@ -98,7 +97,6 @@ export function deadLetterId({ frameId, entryIndex, itemIndex, elements }: DeadL
 /** Makes a header value of a text: one line of visible ASCII characters. */
 const printable = (text: string): string => text.replace(/[^\x20-\x7e]+/g, ' ').slice(0, REASON_CHARS_MAX);
 
-/** Facts about the bytes of a dead letter, which the manifest states. */
 type DeadLetterBytes = { length: number; sha256: string; parts: number; gone: boolean };
 
 export function manifest(letter: DeadLetter, { length, sha256, parts, gone }: DeadLetterBytes): MsgHdrs {

@@ -3,7 +3,7 @@
  *
  * A frame is one stream message in MessagePack: `[VERSION, entry, entry, …]`. An entry is one
  * envelope or one heartbeat ping. It is a MessagePack array inside a byte string of its own. So an
- * entry that cannot be decoded can be named, kept and replayed apart from its neighbours.
+ * entry that cannot be decoded can be kept and replayed apart from the others.
  *
  * Arrays have no field names, so any change to a layout below needs a new version. A new kind of
  * entry needs none: a processor that does not know the kind makes the entry a dead letter.
@@ -19,9 +19,8 @@
  *     privacy    [[position in SCRUBS, …], [name, …], client's address | nil]
  *                or the same with a fourth element, the User-Agent
  *
- * The trace of a sampled entry is not in the frame but in a header of its message. So a processor
- * that knows nothing of traces can read the frame, and a frame without traces has no bytes for
- * them. There is one header for each sampled entry:
+ * The trace of a sampled entry is not in the frame but in a header of its message. So a frame
+ * without traces has no bytes for them. There is one header for each sampled entry:
  *
  *     Sluice-Trace   <position of the entry, from 0> <traceparent>
  */
@@ -69,12 +68,13 @@ export const SCRUBS = ['emails', 'cards', 'ips', 'user-ip', 'keys'] as const;
 export type Scrub = (typeof SCRUBS)[number];
 
 /**
- * How payloads are changed before they are stored. Ingest decides this when it accepts the
- * envelope. So every delivery makes the same record, even if the project has changed meanwhile.
+ * How payloads are changed before they are stored. Ingest takes these settings from the project
+ * when it accepts the envelope, so a change of the project does not change envelopes that are
+ * queued.
  */
 export type Privacy = {
   scrub: readonly Scrub[];
-  /** Names of members whose values are removed, in addition to the names that `keys` stands for. */
+  /** Names of JSON members whose values are removed. The scrub `keys` adds further names. */
   names: readonly string[];
   /** The client's address, which replaces `{{auto}}` as the user's address. */
   clientAddress?: string | undefined;
@@ -120,7 +120,7 @@ export type Entry = EnvelopeEntry | HeartbeatEntry;
 
 /**
  * One decoded entry of a frame, or why it cannot be decoded. `bytes` is the encoded entry, a view
- * into the frame, which {@link encodeFrame} accepts.
+ * into the frame.
  */
 export type FrameSlot =
   | { ok: true; entry: Entry; bytes: Uint8Array }
@@ -423,10 +423,6 @@ export function decodeFrame(frame: Uint8Array): FrameSlot[] {
   return list(entries, bytes, 'entry as byte string').map(readSlot);
 }
 
-/**
- * The functions below check decoded MessagePack values field by field. Each error names the field
- * and what was found.
- */
 
 /**
  * Thrown for bytes that are not a frame of this version, or not an entry. `message` says what was

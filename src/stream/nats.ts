@@ -27,21 +27,17 @@ const RECONNECT_WAIT_MS = 250;
 /** Random extra wait, so that the clients of one server do not all connect at once. */
 const RECONNECT_JITTER_MS = 100;
 /**
- * Wait between two attempts to connect while the server has been absent for less than
- * ANSWER_MS_MAX; later RECONNECT_WAIT_MS applies. Requests still wait for the server in this time,
- * so a restarted server must be found soon.
+ * Wait between two attempts to connect in the first ANSWER_MS_MAX of a server's absence, while
+ * requests still wait for the server. Later RECONNECT_WAIT_MS applies.
  */
 const RECONNECT_SOON_MS = 50;
 const RECONNECT_SOON_JITTER_MS = 50;
 /**
- * An attempt to connect begins a new absence of the server when the attempt before it was longer
- * ago than this.
+ * A pause of more than this between two attempts to connect ends an absence of the server: the
+ * second attempt begins a new one.
  */
 const NEW_ABSENCE_MS = 1_000;
-/**
- * A silent server's socket is destroyed this long after the silence was noticed, if it is still
- * open.
- */
+/** How long after a server's silence was noticed its socket is destroyed. */
 const SILENT_END_MS = 1_000;
 /**
  * Time-out of an attempt to connect. A server that reloads its configuration may never answer a new
@@ -94,9 +90,9 @@ type NatsOptions = {
    */
   waitForServer?: boolean;
   /**
-   * When true, changed credentials open a second connection. The first one stays open until its
-   * outstanding replies have come, so no request fails for want of a connection. Meanwhile a
-   * subscription may receive a message twice.
+   * When true, changed credentials open a second connection. The first one stays open for
+   * HAND_OVER_MS, so that its requests still get their replies. Meanwhile a subscription may
+   * receive a message twice.
    */
   handsOver?: boolean;
 };
@@ -128,7 +124,7 @@ export class LastingSubscription {
       callback: (error, msg) => {
         if (!error) return this.#callback(msg);
         // The server refuses the subject to these credentials, and the client library drops the
-        // subscription. The credentials may soon change, so the link subscribes again later.
+        // subscription. The credentials may soon change, so we try again later.
         this.#timer = setTimeout(() => this.moveTo(connection), RESUBSCRIBE_MS).unref();
       },
     });
@@ -223,15 +219,14 @@ function pacing(): Pick<ConnectionOptions, 'reconnectDelayHandler' | 'reconnectT
 }
 
 /**
- * A link to NATS that never gives up. The client library reconnects for ever, even if the server
- * refuses the credentials. If the library closes a connection by itself, the link makes another
- * one. While there is no connection, `connected` is false and nothing is published, because a
- * publish would only run into its time-out. Publishers wait for a connection until `isAway` is
- * true.
+ * A link to NATS that never gives up. The client library reconnects for ever. If it closes a
+ * connection for good, the link makes another one. While there is no connection, `connected` is
+ * false and nothing is published, because a publish would only run into its time-out. Publishers
+ * wait for a connection until `isAway` is true.
  *
- * A connection can thus be replaced at any time. So no code may keep `connection`, `js` or objects
- * made from them across an await: get them from the link again. Subscriptions of {@link subscribe}
- * move to the new connection by themselves.
+ * So a connection may be replaced at any time. After each await, get `connection` and `js` from the
+ * link again, and with them the objects that were made from them. Subscriptions of {@link
+ * subscribe} move to the new connection by themselves.
  */
 export class NatsLink {
   readonly #settings: ConnectionOptions;
@@ -322,10 +317,7 @@ export class NatsLink {
     return this.#connection.info?.max_payload ?? 1024 * 1024;
   }
 
-  /**
-   * Bytes that wait in this process until the kernel takes them. The number changes by whole
-   * batches.
-   */
+  /** Bytes that wait in this process until the kernel takes them. */
   get unsentBytes(): number {
     return socketOf(this.#connection)?.writableLength ?? 0;
   }
@@ -416,7 +408,7 @@ export class NatsLink {
 
   /**
    * Hands over to a new connection when the credentials change, until the link is closed. While
-   * there is no connection, the next attempt reads the changed file anyway.
+   * there is no connection, the next attempt to connect reads the changed file anyway.
    */
   async #followCredentials(credentials: Credentials): Promise<void> {
     while (!this.#closing) {

@@ -1,8 +1,8 @@
 /**
  * Parts of large entries. The payloads of such an entry go into the chunks stream as parts, one
  * payload after the other, and the entry's frame names the parts. This file writes, reads and
- * removes parts. The processor removes the parts of each frame that it has acknowledged. Its sweep
- * (processor/part-sweeper.ts) removes parts that no frame names.
+ * removes parts. The processor removes the parts of each frame that it has acknowledged.
+ * processor/part-sweeper.ts removes parts that no frame names.
  */
 import { createHash } from 'node:crypto';
 import { JetStreamApiError, type JetStreamManager } from '@nats-io/jetstream';
@@ -33,12 +33,12 @@ export function sourceOf(entry: EnvelopeEntry): ByteSource {
   };
 }
 
-/** An entry without the bytes that `source` holds. */
+/** An entry whose payloads, and perhaps item headers, are in `source` instead. */
 export type SplitEntry = { entry: EnvelopeEntry; source: ByteSource };
 
 /**
- * Prepares an entry whose payloads become parts: takes them out of the entry. When the item headers
- * are long, they become parts as well.
+ * Takes the payloads out of an entry that is to be written as parts. Long item headers become parts
+ * as well.
  */
 export function splitEntry({ entry, source }: SplitEntry, partBytesMax: number): SplitEntry {
   const bare = { ...entry, items: entry.items.map(({ payload: _, ...item }) => item) };
@@ -151,7 +151,7 @@ type ReadPart = (manager: JetStreamManager, seq: number) => Promise<Uint8Array>;
 
 /**
  * Reads a part from the leader, whose answer is authoritative. The answer is JSON with base64,
- * which costs many times the CPU of a direct read.
+ * which takes many times the CPU of a direct read.
  */
 const readFromLeader: ReadPart = async (manager, seq) => {
   const message = await manager.streams.getMessage(CHUNKS_STREAM, { seq });
@@ -217,8 +217,8 @@ export async function readParts(link: NatsLink, ref: PartsRef): Promise<Uint8Arr
   return joined(manager, ref, readDirectly).catch((error) => {
     if (error instanceof MissingPartError) throw error;
     if (!(error instanceof errors.TimeoutError)) return joined(manager, ref, readFromLeader);
-    // The stream may no longer answer direct reads, because an earlier version of setup has changed
-    // it. So the next call of readParts asks the broker again whether it does.
+    // An earlier version of setup may have forbidden direct reads. So the next call asks the broker
+    // again whether they are allowed.
     directLinks.delete(link);
     throw error;
   });
@@ -232,7 +232,7 @@ const NO_SUCH_MESSAGE: readonly number[] = [10057, 10043];
 
 async function removePart(manager: JetStreamManager, seq: number): Promise<void> {
   try {
-    // `false`: the bytes are not overwritten with noise, since nobody reads a removed part again.
+    // `false`: the server does not overwrite the bytes with noise.
     await manager.streams.deleteMessage(CHUNKS_STREAM, seq, false);
   } catch (error) {
     if (!(error instanceof JetStreamApiError && NO_SUCH_MESSAGE.includes(error.code))) throw error;

@@ -1,14 +1,14 @@
 /**
- * Makes every message of a stream with `discard: new` (frames, parts, the audit) take a multiple of
- * RECORD_BYTES there. Each stream's max_bytes is also a multiple of RECORD_BYTES.
+ * Pads messages for streams with `discard: new` (frames, parts, the audit), so that each takes a
+ * multiple of RECORD_BYTES on disk. The max_bytes of these streams are multiples of RECORD_BYTES,
+ * too.
  *
  * With `discard: new`, nats-server before 2.10.5 (Debian 12 has 2.9.10) decides by a message's
  * header and data alone whether the message fits. But the stored record is some fifty bytes longer.
  * When a message fits only without these bytes, the server stores it and removes the *oldest*
- * message of the stream, whose client was told that it is queued. RECORD_BYTES is larger than these
- * bytes. So when all records and the bound are multiples of RECORD_BYTES, the server sees every
- * overflow and refuses the message. The price is 64 bytes a message on average; under load, frames
- * and parts have tens of kilobytes.
+ * message of the stream, which was acknowledged. RECORD_BYTES is larger than these bytes. So when
+ * all records and the bound are multiples of RECORD_BYTES, the server sees every overflow and
+ * refuses the message.
  */
 import { headers, type MsgHdrs } from '@nats-io/transport-node';
 import { assert } from '../lib/assert.ts';
@@ -66,5 +66,5 @@ export function recordHeaders(msgId: string, { subject, data, traces, further = 
   return fillRecord(messageHeaders, subject, data.length);
 }
 
-/** Largest bound of a stream that is not above `bytes` and is a multiple of RECORD_BYTES. */
+/** Largest multiple of RECORD_BYTES that is not above `bytes`. */
 export const wholeRecords = (bytes: number): number => bytes - (bytes % RECORD_BYTES);

@@ -23,8 +23,8 @@ export function currentReplicas({ cluster, config }: StreamInfo): number {
 }
 
 /**
- * Watches the streams and buckets of sluice, as the broker describes them: fill, replicas, leaders,
- * and which do not exist.
+ * Watches the streams and buckets of sluice: their fill, replicas and leaders, and which are
+ * missing.
  *
  * The broker is asked for each stream by its name. A cluster's list of streams takes four seconds,
  * and silently omits the streams whose leader does not answer.
@@ -191,8 +191,7 @@ export async function streamNames(
 }
 
 /**
- * The broker's information on each wanted stream that exists. The broker is asked for each by name:
- * a cluster's list of streams silently omits the streams whose leader does not answer.
+ * The broker's information on each wanted stream that exists.
  * @throws when one of the streams does not answer
  */
 export async function streamInfos(

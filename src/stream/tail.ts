@@ -4,13 +4,11 @@
  *
  * A `tail` sends a call once a second. For half a minute after a call, a worker repeats each
  * acknowledged frame on a plain subject. So a `tail` that is paused for less than half a minute
- * misses nothing. With a single NATS server, a call reaches the workers before any later
- * acknowledgement, so `tail` sees frames from its first call on. A worker that has just started or
- * reconnected has heard no call yet. So for three seconds it assumes that a `tail` runs.
+ * misses nothing. A worker that has just started or reconnected may have missed a call, so for
+ * three seconds it assumes that a `tail` runs.
  *
- * JetStream could repeat the messages of a stream itself. But it would do so all the time, and each
- * repetition is a copy. With these copies, the p99 of requests at half load was three times as
- * long.
+ * JetStream itself could repeat the messages of a stream (`republish`), but it would do so all the
+ * time. That made the p99 of requests at half load three times as long.
  *
  * The calls of `sluice tail --refused` are marked: after one of them, workers repeat refusals but
  * no frames.

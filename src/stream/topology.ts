@@ -130,8 +130,7 @@ export function wantedStreams({ replicas, shards, maxBytes }: TopologyOptions): 
         subjects: [streamSubject(stream, shard)],
         retention: RetentionPolicy.Workqueue,
         max_age: 0,
-        // -1 means no limit. It is set because a setup that was killed may have left a limit below
-        // any frame's size.
+        // No limit. A setup that was killed may have left the stream closed (setup-run.ts).
         max_msg_size: -1,
       };
       return { config, consumer };

@@ -3,26 +3,28 @@
  * delay the others.
  *
  * Frames are processed in the order in which they came, and one frame may hold entries of several
- * projects. So entries that are queued cannot be reordered, but new ones can be refused. Each entry
- * adds a debt to its project, in milliseconds of a processor's time, and each millisecond that
- * passes pays off one millisecond of the debt. Two bounds follow:
+ * projects. So queued entries cannot be reordered, but new ones can be refused. Each entry adds to
+ * its project's debt the milliseconds that it takes of a processor's time. Each millisecond that
+ * passes pays off one. There are two bounds:
  *
- * - At a worker: a project that owes more than the worker's part of WORK_FREE_MS gets 503, so that
- *   no burst of more work is queued. Where the registry has one project alone, there is no bound.
+ * - At a worker: a project that owes more than the worker's part of WORK_FREE_MS gets 503, unless
+ *   the registry has only this project.
  * - At a processor: an item adds twice its work to the debt, so that a project whose work takes
- *   less than half of the processor's time never owes much. The work is estimated from the item's
- *   inflated size. When scrubbing takes longer than that, the measured time counts, but at most
- *   SCRUBBED_TIMES_MAX times the estimate: the project is not to blame for a machine that stands
- *   still. While the frames that the processor handles are older than WORK_BEHIND_MS, it names each
- *   project that owed more than WORK_HEAVY_MS when its frame was stored. All workers refuse a named
- *   project for WORK_REST_MS. They also double its *price*, the factor by which they count its work
- *   from then on. The price falls while no processor names the project.
+ *   less than half of the processor's time never owes much. While the frames that the processor
+ *   handles are older than WORK_BEHIND_MS, it names each project that owed more than WORK_HEAVY_MS
+ *   when its frame was stored. All workers refuse a named project for WORK_REST_MS. They also
+ *   double its *price*, the factor by which they count its work from then on. The price falls while
+ *   no processor names the project.
+ *
+ * The work on an item is estimated from its inflated size. When scrubbing takes longer, the
+ * measured time counts, but at most SCRUBBED_TIMES_MAX times the estimate: a machine that stands
+ * still is not the project's fault.
  *
  * The first bound does not know how fast the processors are. The second makes up for slow
  * processors and for many workers.
  *
- * An entry that takes long by itself, such as a scrubbed recording, would break both bounds. Such
- * an entry ({@link isHeavy}) is decoded in advance, while later frames of its stream go on
+ * An entry that takes long by itself, such as a scrubbed recording, would delay others all the
+ * same. Such an entry ({@link isHeavy}) is decoded beside the frames behind it
  * (processor/heavy-frames.ts).
  */
 import type { Clock } from '../lib/clock.ts';
@@ -59,8 +61,7 @@ const SCRUBBED_MS_PER_BYTE = 120 / (1024 * 1024);
 const SCRUBBED_TIMES_MAX = 2.5;
 /**
  * Factors by which a recording inflates: the usual one, and the greatest that deflate allows.
- * Ingest cannot know the true factor, because the recording is compressed. The ratio beyond which a
- * compressed body counts as swelling is another number (SWELLING_RATIO_MIN).
+ * Ingest cannot know the true factor, because the recording is compressed.
  */
 const RECORDING_SWELLS = 8;
 const RECORDING_SWELLS_MAX = 1_032;
@@ -97,19 +98,18 @@ function workWith({ items, privacy }: QueuedWork, swells: number): number {
 }
 
 /**
- * Whether the work on an entry may take so long that other projects would wait for it. If so, its
- * frame holds no other entry, and the processor decodes it in advance, while later frames of the
- * stream go on. A scrubbed recording is judged by the greatest size that it may inflate to. One
- * without scrubbing is judged by the usual size, because inflation-budgets.ts bounds how far it
- * inflates.
+ * Whether the work on an entry may take so long that other projects would wait for it. If so, it
+ * has a frame of its own, which the processor decodes beside the frames behind it. A recording that
+ * is scrubbed counts with the greatest size that it may inflate to. Any other recording counts with
+ * the usual size, because inflation-budgets.ts bounds how far it inflates.
  */
 export const isHeavy = (entry: QueuedWork): boolean =>
   workWith(entry, isScrubbed(entry.privacy) ? RECORDING_SWELLS_MAX : RECORDING_SWELLS) > HEAVY_ENTRY_MS;
 
 /**
- * Estimates, at ingest, the work on an entry that its project owes, in ms. A heavy entry owes at
- * most HEAVY_OWES_MS, because other entries wait for it much less than its decoding takes. Any
- * other entry owes at most HEAVY_ENTRY_MS.
+ * The debt, in ms, that an entry adds to its project at ingest. A heavy entry adds at most
+ * HEAVY_OWES_MS, because others wait for it much less than its decoding takes. Any other entry adds
+ * at most HEAVY_ENTRY_MS.
  */
 export const workOf = (entry: QueuedWork): number =>
   Math.min(isHeavy(entry) ? HEAVY_OWES_MS : HEAVY_ENTRY_MS, workWith(entry, RECORDING_SWELLS));
@@ -167,9 +167,8 @@ export class WorkShares {
   }
 
   /**
-   * Makes a project rest that a processor has named: raises its debt so that this worker refuses it
-   * for WORK_REST_MS. Its price doubles, unless a processor named it within the last 3 ×
-   * WORK_REST_MS.
+   * Raises the debt of a project that a processor has named, so that this worker refuses it for
+   * WORK_REST_MS. Its price doubles, unless a processor named it within the last 3 × WORK_REST_MS.
    */
   #rest(projectId: string): void {
     const now = this.#clock.monotonic();

@@ -37,17 +37,15 @@ export type LargeEntriesOptions = {
 };
 
 /**
- * Entries whose payloads are written as parts before their frame. Only a few write their parts at
- * the same time, which bounds the parts in flight. The others wait here. Waiting costs little
- * memory, since large payloads are in files. The next entry to begin is the oldest one of the
- * project that is writing the parts of the fewest entries. An entry is refused when its project
- * holds more than its share of the chunks stream.
+ * Writes the payloads of entries as parts, before their frames. At most LARGE_ENTRIES_ACTIVE_MAX
+ * entries write their parts at the same time; the others wait here. Waiting takes little memory,
+ * since large payloads are in files. The next to begin is the oldest entry of the project with the
+ * fewest entries that write. An entry is refused when its project holds more than its share of the
+ * chunks stream.
  *
  * Each entry has its own deadline timer, because reading a file has no time-out. At the deadline
- * the result is `unknown` if the frame entry was pushed; later results are dropped. Without a
- * pushed frame entry the result is `refused`: the envelope is certainly not queued, even if its
- * parts are stored. Where the disk is late, ingest/http/request.ts answers such a refusal with 500
- * instead of 503.
+ * the result is `unknown` if the entry was queued for a frame, otherwise `refused`. A refused
+ * envelope is certainly not queued, even if its parts are stored.
  */
 export class LargeEntries {
   readonly #options: LargeEntriesOptions;
@@ -74,8 +72,8 @@ export class LargeEntries {
   }
 
   /**
-   * Adds a timer to an entry. The new `done` is called once, by the deadline at the latest, and
-   * nothing is pushed after it.
+   * Adds a timer to an entry. The new `done` passes on only the first result, which comes at the
+   * deadline at the latest. Nothing is pushed after it.
    */
   #withDeadline(large: LargeEntry): TimedEntry {
     let finished = false;
@@ -137,8 +135,7 @@ export class LargeEntries {
       return push({ entry: joined, bytes: encodedBytesBound(joined), deadline, done });
     }
     const { projectId } = entry;
-    // An entry that would be refused after its parts were written is refused now. Otherwise the
-    // parts would stay until the sweep and take room from large entries for other streams.
+    // A refusal after the parts were written would leave them in the chunks stream until the sweep.
     if (isRefusing() || !shares.allows(projectId)) return done('refused');
     const startedAt = sender.monotonic();
     const split = splitEntry({ entry, source }, partBytesMax);
@@ -153,8 +150,8 @@ export class LargeEntries {
       bytes: encodedBytesBound(named),
       deadline,
       done: (result) => {
-        // Parts are swept after a while. A frame that was stored too late may name parts that are
-        // gone.
+        // The sweep (processor/part-sweeper.ts) removes old parts. So a frame that was stored late
+        // may name parts that are gone.
         const late = sender.monotonic() - startedAt > PARTS_AGE_MS_MAX;
         done(result === 'stored' && late ? 'unknown' : result);
       },

@@ -22,8 +22,8 @@ function add(sums: Map<string, number>, subject: string, bytes: number): void {
  *
  * Each project has a subject of its own in the stream, and the broker counts the messages of each
  * subject. A worker reads these counts twice a second, from its first part until the stream is
- * empty. It adds its own parts that are being written or were written since the last reading. Parts
- * that other workers write or processors remove are noticed up to half a second late.
+ * empty. To them it adds its own parts that are being written or were written since. It notices the
+ * parts of other workers, and removed parts, up to half a second late.
  *
  * When the broker does not answer, the last counts stay in force. Before the first answer every
  * project is allowed.
@@ -86,8 +86,8 @@ export class PartShares {
     try {
       isEmpty = await this.#read();
     } catch {
-      // Without an answer the old counts stay in force, and the parts that ended before this
-      // reading go on being added.
+      // The broker did not answer. The old counts stay in force, so the parts that ended before
+      // this reading must still be added to them.
       for (const [subject, bytes] of ended) add(this.#ended, subject, bytes);
     }
     if (this.#isClosed) return;

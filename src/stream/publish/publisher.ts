@@ -30,10 +30,7 @@ type PublishOptions = {
   deadline: number;
   /** Holds all payloads, one after the other. The items then have none. */
   source?: ByteSource | undefined;
-  /**
-   * The traceparent of a sampled entry. The processor begins its span below the span that this
-   * names.
-   */
+  /** The traceparent of a sampled entry. It names the parent of the processor's span. */
   traceparent?: string;
   /** Project of the entry; left out where there are no shares, as with heartbeats. */
   project?: Slotted;
@@ -49,7 +46,10 @@ export type PublisherOptions = {
   shards: number;
   /** Number of workers of this machine that publish. */
   workers?: number;
-  /** Whether there may be more than one project. Only then is a project's work bounded. */
+  /**
+   * Whether there may be more than one project. Only then is the work of a project for the
+   * processors bounded (work.ts).
+   */
   isShared?: () => boolean;
   clock: Clock;
   log: Log;
@@ -67,22 +67,19 @@ const streamOf = (entry: Entry): FrameStream => {
  * - `refused`: the entry is certainly in no stream, and will be in none.
  * - `unknown`: the entry may be in a stream, now or later.
  *
- * Entries that were not sent are refused in three places: the publisher and the shard's queue
- * refuse for want of room or of a connection, the queue refuses at the deadline, and
- * large-entries.ts refuses while parts are written. Once the entry's frame is sent, sender.ts
- * decides, at the frame's deadline at the latest.
+ * Before an entry's frame is sent, the publisher, the shard's queue or large-entries.ts may refuse
+ * the entry. From then on sender.ts decides, at the frame's deadline at the latest.
  *
  * An entry goes to the stream of its first item and to the shard of its event id, so that a resend
  * meets its original. An entry that fits into a frame joins the next frame of its shard
- * (shard-queue.ts). A larger one first writes its payloads as parts (large-entries.ts). Frames
- * leave through one sender. Parts leave through another sender if they have a connection of their
- * own. A sender repeats messages that were not acknowledged.
+ * (shard-queue.ts). A larger one first writes its payloads as parts (large-entries.ts). A sender
+ * sends frames and parts, and repeats those that were not acknowledged.
  *
- * Every wait is bounded. The number of entries is counted from publish to done. The bytes of
- * entries are counted, per shard and in all, from the moment at which the entry joins its queue.
- * Beyond the bounds, and while NATS is away, entries are refused at once. When the connection is
- * lost, entries wait up to BROKER_AWAY_MS_MAX for another connection. Bytes of parts in flight are
- * not counted; LARGE_ENTRIES_ACTIVE_MAX × PARTS_IN_FLIGHT_MAX bounds them.
+ * Every wait is bounded. The number of entries between `publish` and `done` has a bound. The bytes
+ * of entries that are queued or in flight have bounds, for each shard and in all. Beyond the
+ * bounds, and while NATS is away, entries are refused at once. When the connection is lost, entries
+ * wait up to BROKER_AWAY_MS_MAX for another connection. Parts in flight have bounds of their own:
+ * LARGE_ENTRIES_ACTIVE_MAX entries with PARTS_IN_FLIGHT_MAX parts each.
  */
 export class Publisher {
   readonly stats: {
@@ -156,8 +153,7 @@ export class Publisher {
 
   /**
    * False while NATS is away, and while entries in flight, bytes in flight or unsent bytes are at
-   * their bound. A request that arrives meanwhile is refused before it uses a token. A request
-   * whose entry is refused later has used one.
+   * their bound. Requests are then refused before they use a token.
    */
   get available(): boolean {
     return (
@@ -168,9 +164,9 @@ export class Publisher {
   }
 
   /**
-   * Whether the publisher takes an envelope of the project: the publisher must be {@link
-   * available}, and the project within its shares of the bytes in flight, of the processors' work
-   * and, for a large envelope, of the chunks stream.
+   * Whether the publisher takes an envelope of the project. The publisher must be {@link
+   * available}. The project must be within its shares of the bytes in flight and of the processors'
+   * work; for a large envelope, also within its share of the chunks stream.
    * @param bytes approximate size of the envelope
    */
   hasRoomFor(projectId: string, project: Slotted, bytes: number): boolean {

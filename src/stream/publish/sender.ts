@@ -1,23 +1,23 @@
 /**
  * Publishes messages to streams and matches the replies. One subscription receives all replies, and
  * a counter in the reply subject tells which message a reply is for. The client library's
- * `js.publish` would make a promise chain, a timer and an id for each message, and would drop a
- * reply that comes after the time-out. `js.publish` takes twice the CPU (bench/HISTORY.md).
+ * `js.publish` takes twice the CPU (bench/HISTORY.md), and drops a reply that comes after its
+ * time-out.
  *
- * A message is sent again, with the same bytes and the same Nats-Msg-Id, until it is stored, is
- * refused, or its deadline passes. The stream remembers ids for two minutes and drops repetitions,
- * and the deadline is a few seconds. So a repetition costs only its bytes.
+ * A message is sent again, with the same bytes and the same Nats-Msg-Id, until it is stored or
+ * refused, or until its deadline, a few seconds later. The stream remembers ids for two minutes and
+ * drops repetitions.
  *
- * A late reply to the first attempt counts as much as a reply to the third. The sender is certain
- * that a message is not stored only when each attempt was answered with an error that says so. An
- * attempt without a reply may still be in some buffer, so the result stays `unknown` unless an
- * acknowledgement comes. Each attempt has its own reply subject: when a cluster changes the leader,
- * the old and the new leader may both reply to the same attempt.
+ * A late reply to an earlier attempt counts, too. The sender is certain that a message is not
+ * stored only when each attempt was answered with an error that says so. An attempt without a reply
+ * may still be in some buffer, so the result stays `unknown` unless an acknowledgement comes. Each
+ * attempt has its own reply subject. So two replies to one attempt, from an old and a new leader,
+ * do not count as replies to two attempts.
  *
- * A message has two states. *sent*: a reply may come, and the timer bounds the wait. *pausing*: no
- * reply is expected, and the timer starts the next attempt. A lost connection ends both states; the
- * message is sent again once there is a connection. When the broker or the stream's leader has been
- * away for BROKER_AWAY_MS_MAX, messages that are certainly not stored are refused.
+ * A message's timer bounds the wait for a reply, or the pause after a reply that does not say
+ * "stored"; then the next attempt begins. After a reconnect all messages are sent again. When the
+ * broker or the stream's leader has been away for BROKER_AWAY_MS_MAX, messages that are certainly
+ * not stored are refused.
  */
 import { randomBytes } from 'node:crypto';
 import type { Msg, MsgHdrs } from '@nats-io/transport-node';
@@ -100,7 +100,10 @@ export class Sender {
   readonly #bootId = randomBytes(BOOT_ID_BYTES).toString('base64url');
   /** Messages whose result is not known yet. */
   readonly #publications: Publication[] = [];
-  /** Streams that had no responder: monotonic ms of the first and of the last such reply. */
+  /**
+   * Streams for which no server responds: monotonic ms of the first and of the last reply that says
+   * so.
+   */
   readonly #leaderless = new Map<string, { since: number; last: number }>();
   #counter = 0;
   #unreported = 0;
@@ -207,8 +210,7 @@ export class Sender {
   }
 
   /**
-   * Starts the timer for the next attempt, or for the deadline when that comes first. The choice is
-   * made now, because a timer may fire early.
+   * Starts the timer for the next attempt, or for the deadline when that comes first.
    *
    * @param room ms that the next attempt must have for its reply
    */
@@ -314,9 +316,8 @@ type Ack =
   /** No stream listens on the subject: there is none, or it has no leader at the moment. */
   | { kind: 'no responders'; reason: string }
   /**
-   * The reply does not tell whether this attempt is stored. It is treated like no reply, and the
-   * message is sent again. One such reply is 10158: the same message id is being stored at this
-   * moment, so the earlier attempt with this id may still be stored.
+   * The reply does not tell whether the message is stored, so the message is sent again. One such
+   * error is 10158: an earlier attempt with the same message id is being stored at this moment.
    */
   | { kind: 'unclear'; reason: string };
 
@@ -326,7 +327,7 @@ const MEANING: Readonly<Record<number, 'refused' | 'again'>> = {
   10028: 'again', // memory short
   10039: 'refused', // JetStream not enabled for the account
   10047: 'refused', // the server's storage is used up
-  10054: 'refused', // longer than max_msg_size: the stream is being retired
+  10054: 'refused', // longer than max_msg_size: setup has closed the stream
   10109: 'refused', // sealed
   10167: 'again', // too many requests
 };

@@ -19,7 +19,7 @@ export type QueuedEntry = {
   bytes: number;
   /** Monotonic ms after which the entry is not sent any more. */
   deadline: number;
-  /** The entry's project; undefined for entries that no share of a project bounds. */
+  /** The project to whose share the entry's bytes count, if any. */
   project?: Slotted | undefined;
   /** Whether the entry's frame may hold no other entry. */
   isAlone?: boolean;
@@ -45,18 +45,19 @@ export type ShardQueueOptions = {
 };
 
 /**
- * The frames of one stream and shard. Entries gather in a queue, leave in frames, and learn the
- * result of their frame.
+ * Queues the entries of one stream, sends them in frames, and reports to each entry the result of
+ * its frame.
  *
- * While fewer than FRAMES_IN_FLIGHT_EAGER frames are in flight, the queue leaves at the end of the
+ * While fewer than FRAMES_IN_FLIGHT_EAGER frames are in flight, entries leave at the end of the
  * event loop's turn. While more frames are in flight (up to FRAMES_IN_FLIGHT_MAX), entries gather
- * until a frame is acknowledged or until they fill a frame. So an entry does not wait while there
- * is little traffic. Under load, a longer round trip makes frames larger rather than more numerous.
+ * until a frame is acknowledged or until they fill a frame. So under light traffic no entry waits,
+ * and under load frames become larger rather than more numerous.
  *
- * The end of the turn is a setImmediate, which runs after the sockets' callbacks of one poll. A
- * microtask would run between two callbacks, and each callback would send a frame of its own.
+ * The end of the turn is a setImmediate, which runs after all callbacks of the sockets. A microtask
+ * would run after each callback, so each would send a frame of its own.
  *
- * While there is no connection, entries gather until there is one or the broker counts as away.
+ * While there is no connection, entries gather until there is one, or until BROKER_AWAY_MS_MAX has
+ * passed and they are refused.
  *
  * The bytes of an entry count as in flight from its queuing to its result. Each queue bounds its
  * own bytes, so that a stream that is full or has no leader cannot block the others.

@@ -33,8 +33,8 @@ export type FieldChange = { field: string; text: string };
 const isSame = (one: unknown, other: unknown): boolean => JSON.stringify(one) === JSON.stringify(other);
 
 /**
- * The fields of `wanted` whose value in `current` differs. The other fields of `current` belong to
- * the server.
+ * The fields of `wanted` whose value in `current` differs. Fields that only `current` has are left
+ * to the server.
  */
 export function changesBetween(current: object, wanted: object): FieldChange[] {
   const present = current as Record<string, unknown>;

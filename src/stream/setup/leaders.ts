@@ -38,8 +38,8 @@ export const isLopsided = (leaders: readonly string[]): boolean =>
   leaders.some((leader) => leaders.filter((one) => one === leader).length > leaders.length / 2);
 
 /**
- * The moves that spread the leaders evenly: after them, no server leads more than the average,
- * rounded up, unless no other server could take a leader over. Pure.
+ * The moves after which no server leads more than the average, rounded up, unless no other server
+ * can take over. Pure.
  */
 export function movesFor(all: readonly Led[]): Move[] {
   const counts = new Map<string, number>();
@@ -90,7 +90,7 @@ async function allLed(link: NatsLink, wanted: readonly WantedStream[]): Promise<
 }
 
 /**
- * Asks leaders to step down until they are spread evenly, in at most ROUNDS rounds, or until
+ * Asks leaders to step down until they are spread evenly, in at most ROUNDS rounds. Stops when
  * `signal` is aborted.
  * @returns a line for each leader that was asked
  * @throws when the broker refuses a request, or does not answer in the last round (a stream does

@@ -1,10 +1,8 @@
 /**
  * One run of setup. It looks at all streams and buckets, refuses what is impossible, and only then
- * changes anything. Whether there is enough storage is known only when the broker creates a stream.
- * When the broker refuses to create one for want of storage, setup undoes its earlier changes.
- * Setup refuses each change that would lose data, so that the operator decides. One exception: when
- * two setups run at once, a stream that is deleted may lose the frames that it took in the last
- * moment.
+ * changes anything. When the broker refuses to create a stream for want of storage, setup undoes
+ * its earlier changes. Setup refuses changes that would lose data. One exception: when two setups
+ * run at once, a deleted stream may lose frames that it took just before.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import {
@@ -41,8 +39,8 @@ export type WantedStream = {
 type Wanted = {
   streams: readonly WantedStream[];
   /**
-   * `isKept`: the bucket's content exists nowhere else. So while streams exist, setup makes no new
-   * bucket in place of a missing one.
+   * `isKept`: the bucket's content exists nowhere else. So if the bucket is missing while streams
+   * exist, setup does not replace it with an empty one.
    */
   buckets: readonly { bucket: string; replicas: number; isKept: boolean }[];
   /** Whether a stream of this name is one of sluice's frame streams, wanted or not. */
@@ -205,8 +203,8 @@ export class SetupRun {
 
   /**
    * Deletes surplus streams, which were empty a moment ago. A worker may still publish to them. So
-   * all are closed first, and all stay if one of them has taken a frame. A run that is killed here
-   * leaves them closed. The next run opens or deletes them, for any number of shards.
+   * all are closed first, and all stay if one of them has taken a frame. If the run is killed here,
+   * they stay closed until the next run opens or deletes them.
    */
   async #retire(surplus: readonly StreamInfo[]): Promise<void> {
     const { consumers, streams } = this.#manager;
@@ -227,9 +225,8 @@ export class SetupRun {
   }
 
   /**
-   * Refuses to delete a stream that another setup has opened. A setup that finds frames opens all
-   * streams, and the stream may have taken frames since. Frames that the stream takes between this
-   * check and the deletion are lost, because the broker has no conditional deletion.
+   * Refuses to delete a stream that another setup has opened again: the stream may have taken
+   * frames since. Frames that come between this check and the deletion are lost.
    */
   async #refuseOpened(name: string): Promise<void> {
     const { config } = await this.#manager.streams.info(name);
@@ -237,10 +234,7 @@ export class SetupRun {
       throw new SetupError(`stream ${name}: another setup runs at the same time: run setup again`);
   }
 
-  /**
-   * Runs `work`. When `work` fails, the named streams that still exist must take frames, so they
-   * are opened.
-   */
+  /** Runs `work`. If it fails, opens the named streams, so that they take frames again. */
   async #openIfFails<T>(names: readonly string[], work: () => Promise<T>): Promise<T> {
     try {
       return await work();
