@@ -92,8 +92,8 @@ export function removedKeys(history: readonly Change[]): Set<unknown> {
     const kept = Object.entries(before).filter(([name]) => !Object.hasOwn(from, name));
     const after: Fields = { ...Object.fromEntries(kept), ...to };
     const keys = keysIn(after);
-    // If no key is known after a change, the audit does not go back far enough to show which keys
-    // were left. Then this change is taken to remove none.
+    // If no key is known after the change, the audit does not go back far enough to show which keys
+    // were left. Then no key counts as removed.
     if (action === 'change' && keys.size > 0) for (const key of keysIn(before)) removed.add(key);
     for (const key of keys) removed.delete(key);
     state = after;

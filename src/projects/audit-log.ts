@@ -1,9 +1,9 @@
 /**
  * The audit: the stream SLUICE_AUDIT has a record for every change of a project or heartbeat token.
  *
- * A record is written after its change, so that it never reports a change that did not happen. No
- * change goes unrecorded without an error. When the stream is missing, nothing is changed. When the
- * record cannot be written, the error says that the change was made.
+ * A record is written after its change, so that it never reports a change that did not happen. If
+ * the stream is missing, nothing is changed. If the record cannot be written, the error says that
+ * the change was made.
  */
 import { randomUUID } from 'node:crypto';
 import { hostname, userInfo } from 'node:os';
@@ -130,6 +130,6 @@ export async function readHistory(
 export async function readRemovedKeys(link: NatsLink, projectId: string): Promise<Set<unknown>> {
   const { streams } = await link.manager();
   const last = await streams.getMessage(AUDIT_STREAM, { last_by_subj: projectSubject(projectId) });
-  // A project that is new to the audit, as most created projects are, needs only this one request.
+  // For a new project this one request is enough.
   return last ? removedKeys(await readHistory(link, projectId)) : new Set();
 }

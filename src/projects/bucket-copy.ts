@@ -18,8 +18,8 @@ export type BucketEntry = { key: string; text: string | undefined; revision: num
 export type CopiedEntry = { key: string; text: string | undefined; revision: number };
 
 /**
- * Number of shards. With this many, each shard of a copy of a million keys grows in less than a
- * millisecond.
+ * Number of shards into which a copy is divided, by the hash of the key. With this many, a shard of
+ * a copy of a million keys grows in less than a millisecond.
  */
 const SHARDS = 2_048;
 /** A full shard grows by half. So it is seldom copied, and little of its memory is empty. */
@@ -37,14 +37,13 @@ const DELETED = 0xffff_ffff;
 /**
  * The newest entry of each key of a bucket, for a million keys and more.
  *
- * As JavaScript objects, so many entries would all be marked in each full collection, and a Map of
- * them would stop the event loop for a tenth of a second when it grows. So keys and texts are
- * packed into buffers outside the heap, with some 210 bytes for a record of 150. A look-up takes a
- * fraction of a microsecond and makes a string. A caller that looks up often keeps what it made of
- * the text.
+ * A million JavaScript objects would make each full garbage collection longer, and a Map of them
+ * would stop the event loop for a tenth of a second when it grows. So keys and texts are packed
+ * into buffers outside the heap, with some 210 bytes for a record of 150.
  *
- * A snapshot is put in entry by entry, so nothing is held twice. Each entry remembers the last
- * snapshot that had it. At the end of a snapshot, entries that the snapshot lacks are removed.
+ * A *snapshot* is one reading of the whole bucket. It is put in entry by entry, so nothing is held
+ * twice. Each entry has the number of the last snapshot that had it. At the end of a snapshot,
+ * entries that the snapshot lacks are removed.
  */
 export class BucketCopy {
   readonly #shards: (Shard | undefined)[] = new Array<Shard | undefined>(SHARDS);
@@ -132,8 +131,8 @@ export class BucketCopy {
 type Place = { slot: number; hash: number; snapshot: number };
 
 /**
- * The entries of some keys. Slots below `count` are in use, in no order. Each slot has a hash and
- * the offset of its record.
+ * The entries whose keys' hashes are equal modulo SHARDS. Slots below `count` are in use, in no
+ * order. Each slot has a hash and the offset of its record.
  */
 class Shard {
   #hashes = new Uint32Array(1);

@@ -29,8 +29,8 @@ type WatchOptions = {
   /** The last revision that the caller has, which is delivered again; 0: none. */
   from: number;
   /**
-   * Called for each entry. `stamp` is when the broker stored the entry; it reveals a revision
-   * number that the broker has given to two entries.
+   * Called for each entry. `stamp`: when the broker stored the entry. By it we notice that the
+   * broker has given one revision to two entries.
    */
   onEntry(entry: BucketEntry, stamp: string): void;
 };
@@ -44,39 +44,29 @@ class SnapshotError extends Error {
 
 const READ_TRIES_MAX = 3;
 /**
- * Most times that one reading asks for the bucket's state. When records are overwritten without a
- * pause, each answer may count a record that has not come yet.
+ * Most times that one reading asks for the bucket's state again, because keys were overwritten
+ * meanwhile.
  */
 const SNAPSHOT_LOOKS_MAX = 5;
 const PULL_MS = 30_000;
-/**
- * Extra time for the broker's answer to a pull, which may be under way when the pull's time is up.
- */
+/** Extra time for the broker's answer when the time of a pull is up. */
 const PULL_GRACE_MS = 5_000;
-/**
- * The broker deletes a consumer that had no pull for this long, as happens when its process was
- * killed.
- */
+/** The broker deletes a consumer that had no pull for this long: its process was killed. */
 const CONSUMER_IDLE_MS = 5_000;
-/**
- * Codes of an answer that ends a pull without a fault: no message came in the pull's time, or the
- * broker gave up the pull.
- */
+/** Codes of answers that end a pull without a fault, for example when its time is up. */
 const PULL_ENDED: ReadonlySet<number | undefined> = new Set([404, 408]);
 
 /**
- * One consumer of one bucket, which reads the bucket's stream in order. A bucket keeps the last
- * entry of each key. So the entries from the first one on are the bucket's content, and the entries
- * from a later one on are the changes since then. A reader that was cut off can thus go on where it
- * was. No consumer of the kind "last of each subject" is needed, which some servers take seconds to
- * make (docs/broker-quirks.md).
+ * One consumer of one bucket, which reads the bucket's stream in order. A bucket keeps only the
+ * last entry of each key. So a reading from revision 1 gives the bucket's content, and a reading
+ * from a later revision gives the changes since. A consumer of the kind "last of each subject" is
+ * not used, because some servers take seconds to make it (docs/broker-quirks.md).
  *
  * Entries are pulled in slices, and the next slice is requested in a later turn of the event loop.
  * So no turn handles more than one slice, however fast the broker is.
  *
- * A watch that stops deletes its consumer. When this request is lost or the process is killed, the
- * broker deletes the consumer after CONSUMER_IDLE_MS. The consumer also disappears when the broker
- * ends, since it is in the broker's memory.
+ * A watch that stops deletes its consumer. If the request is lost or the process is killed, the
+ * broker deletes the consumer after CONSUMER_IDLE_MS.
  */
 export class BucketWatch {
   readonly #access: BucketAccess;
@@ -142,10 +132,10 @@ export class BucketWatch {
   }
 
   /**
-   * Resolves when everything that the bucket held at `state` has come, except keys that were
-   * overwritten since, which come later. This is so when the last revision of `state` or a later
-   * one has come, or as many keys as the bucket had. Keys are counted because the last entry may
-   * have been purged since. The consumer's `pending` cannot be trusted (docs/broker-quirks.md).
+   * Resolves when all that the bucket held at `state` has come, except keys that were overwritten
+   * since. That is so when the last revision of `state` or a later one has come, or as many keys as
+   * the bucket had: the last entry may have been purged since. The consumer's `pending` cannot be
+   * trusted (docs/broker-quirks.md).
    * @param seen returns how many keys have come so far
    * @throws SnapshotError when nothing comes for `stallMs`, or the watch ends
    */
@@ -171,8 +161,7 @@ export class BucketWatch {
 
   /**
    * Resolves when every key of the bucket has come. A key that is overwritten during the reading
-   * moves behind the last revision that the first look found, so the state of the bucket is asked
-   * for again.
+   * moves behind the last revision of `state`, so the bucket's state is asked for again.
    * @param state from before the watch was opened
    * @returns false when a key was still missing after SNAPSHOT_LOOKS_MAX looks; it comes later
    * @throws as {@link reach}
@@ -289,7 +278,7 @@ type Position = {
   stamp: string;
   /**
    * All entries up to this revision have come. It exceeds `revision` when the newest entries were
-   * purged. UNREAD: not even the bucket's first content has come.
+   * purged. UNREAD: the first reading of the bucket has not ended.
    */
   wholeUpTo: number;
 };
@@ -307,8 +296,8 @@ type MirrorState =
    */
   | 'reading'
   /**
-   * Nothing is missing. The watch brings changes, and once a second the copy is compared with the
-   * server's numbers.
+   * Nothing is missing. The watch brings changes. Once a second, the copy's last revision and
+   * number of keys are compared with the bucket's.
    */
   | 'following'
   | 'stopped';
@@ -318,17 +307,14 @@ type MirrorState =
  * the broker is away.
  *
  * A watch brings each change within milliseconds. But a watch can go stale without an error: a
- * restart or an election may lose its consumer. So the watch is never trusted alone. A fresh watch
- * is opened after each reconnect, and when the server's numbers differ from the copy's for a whole
- * REGISTRY_CHECK_MS. The price is one small request per bucket and second.
+ * restart or an election may lose its consumer. So a fresh watch is opened after each reconnect,
+ * and when the bucket's last revision or its number of keys differs from the copy's for a whole
+ * REGISTRY_CHECK_MS.
  *
  * A fresh watch goes on at the position of the previous one, so a reconnect costs no more than the
  * changes. Everything is read again, over the old content, when the position is no longer valid:
  * the bucket was made again, its broker went back to an earlier state, or keys were purged without
- * a trace. A step that fails is repeated for ever, an opening with longer time-outs each time. The
- * copy keeps its content meanwhile.
- *
- * The states are those of {@link MirrorState}.
+ * a trace. A step that fails is repeated for ever; the copy keeps its content meanwhile.
  */
 export class BucketMirror {
   readonly #options: MirrorOptions;
@@ -336,8 +322,8 @@ export class BucketMirror {
   #watch: BucketWatch | undefined;
   #position: Position | undefined;
   /**
-   * Difference that the previous check found between the server's numbers and the copy's; undefined
-   * when it found none.
+   * Difference that the previous check found between the bucket and the copy; undefined when it
+   * found none.
    */
   #suspect: { isAhead: boolean; revision: number } | undefined;
   #state: MirrorState = 'opening';
@@ -421,10 +407,7 @@ export class BucketMirror {
     }
   }
 
-  /**
-   * Opens a fresh watch and waits until it has brought the missing entries. If a renewal is asked
-   * for meanwhile, the loop calls this method again.
-   */
+  /** Opens a fresh watch and waits until it has brought the missing entries. */
   async #open(): Promise<void> {
     this.#become('reading');
     // A previous watch may remain: its reading failed, or it was opened just as the connection
@@ -483,13 +466,12 @@ export class BucketMirror {
       // Counting keys would prove nothing here, because the copy had its keys before.
       else await watch.reach(state, () => 0, this.#stallMs);
     } catch (error) {
-      // When nothing has come, the awaited entries may have been purged, so everything is read
-      // again.
+      // If nothing has come, the missing entries may have been purged, so everything is read again.
       if (position.revision === before) this.#readAgain('nothing comes');
       throw error;
     }
-    // When the snapshot is incomplete, nothing is removed: a missing key is only late. If a key was
-    // really removed, the next check finds one key too many.
+    // An incomplete snapshot removes nothing: a missing key may only be late. If a key was removed,
+    // the next check finds one key too many.
     if (isWhole) for (const _ of copy.endSnapshot()) await afterPoll();
     position.wholeUpTo = state.lastSequence;
     const ms = Math.round(clock.monotonic() - began);
@@ -506,8 +488,8 @@ export class BucketMirror {
   }
 
   /**
-   * Compares the copy with what the server holds. A difference that lasts for two checks opens a
-   * fresh watch, or reads everything again.
+   * Compares the copy with the bucket. If two checks find the same difference, opens a fresh watch,
+   * or reads everything again.
    */
   async #check(): Promise<void> {
     const { link, bucket, copy } = this.#options;

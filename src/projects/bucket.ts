@@ -1,4 +1,4 @@
-/** Opens key-value buckets of the registry and of usage, and recognises two of their errors. */
+/** Opens key-value buckets, reads their state, and recognises two of their errors. */
 import {
   JetStreamApiCodes,
   JetStreamApiError,

@@ -12,7 +12,8 @@ export const firstKey = (project: Project, now: number): ProjectKey | undefined 
 
 /**
  * Returns the project with these keys. When there is one plain key (enabled, without label, expiry
- * or limit), the record has no `keys`. So versions that know only the field `key` can read it.
+ * or limit), the record has no `keys`. So earlier versions, which know only the field `key`, can
+ * read it.
  * @throws ConflictError when there are no keys or too many
  */
 export function withKeys(project: Project, keys: readonly ProjectKey[], now: number): Project {

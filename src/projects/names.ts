@@ -51,21 +51,20 @@ export type StoredProject = { project: Project; revision: number };
 
 /**
  * Every name of a project is one key of the bucket: the key of its id holds the record, and the key
- * of its alias holds a claim that names the id. So ids and aliases share one name space. However
- * many commands run at once, the command that creates a key first has the name. No lock is held.
+ * of its alias holds a claim that names the id. So ids and aliases share one name space, and the
+ * command that creates a key first has the name.
  *
  * A project with an alias takes two writes: first the claim, then the record. A crash in between
- * leaves a claim without a record that carries the alias. Such a claim leads to no project
- * (project-view.ts). Once it has been unused for `claimMs`, another command may take it over by
- * compare-and-set. A command that was only slow then finds its claim gone after it wrote the
- * record, and takes the record back. A removal deletes first the record, then the claim. A change
- * of alias claims the new name, writes the record, and releases the old name.
+ * leaves a claim whose alias no record carries. Such a claim leads to no project (project-view.ts),
+ * and after `claimMs` another command may take it over by compare-and-set. If the first command was
+ * only slow, it finds its claim gone after it wrote the record, and takes the record back. A
+ * removal deletes first the record, then the claim. A change of alias claims the new name, writes
+ * the record, and releases the old name.
  *
- * A command that releases or takes over a claim first looks at the record. Between that look and
- * its write, another command may write the alias into the record. So a command that writes an alias
- * into a record writes the claim again before and after the record, which changes the claim's
- * revision. Both sides write by compare-and-set. So either the write of the first command fails, or
- * the second command finds its claim gone.
+ * Say command A takes over or releases a claim, because no record carries the alias. At the same
+ * time command B writes the alias into a record. So B also writes the claim again, before and after
+ * the record, which changes the claim's revision. Both write by compare-and-set: either A's write
+ * fails, or B finds its claim gone.
  */
 export class Names {
   readonly #kv: KV;
@@ -104,8 +103,8 @@ export class Names {
 
   /**
    * Whether the project's alias, if it has one, still leads to the project. Called after the
-   * project's record was written. Writes the alias's entry again, so that a command that is just
-   * taking the alias over fails.
+   * project's record was written. Writes the claim again, so that a command that is just taking it
+   * over fails.
    */
   async holds(project: Project): Promise<boolean> {
     return project.alias === undefined || (await this.#renew(project.alias, project.id));
@@ -181,8 +180,8 @@ export class Names {
   }
 
   /**
-   * The revision of a claim that no project carries, neither now nor `claimMs` later. Undefined
-   * when the name is in use.
+   * The revision of the claim on `name` if no project carries this alias, now and `claimMs` later;
+   * otherwise undefined.
    */
   async #abandonedClaim(name: string): Promise<number | undefined> {
     const revision = await this.#emptyClaim(name);

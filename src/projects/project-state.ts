@@ -26,11 +26,10 @@ import {
 export type WindowLimit = { readonly name: string; readonly limit: number };
 
 /**
- * The owner of limits for which an admission takes one token: a project, or a key of the project
- * that has a limit of its own. For items of limited categories there are further scopes of the
- * project and of each such key. A token is booked in all windows of its scope. The project's window
- * is among them, unless the request already has a token for the project. A worker holds the tokens
- * of each scope apart.
+ * What an admission takes one token for: a project, or a key that has a limit of its own. For items
+ * of limited categories there are further scopes of the project and of each such key. A token
+ * counts in all windows of its scope. The project's window is among them, unless the request
+ * already has the project's token.
  */
 export interface RateScope extends Slotted {
   readonly project: ProjectState;
@@ -55,8 +54,8 @@ export interface RateScope extends Slotted {
 }
 
 /**
- * The result of authentication. A project that has one key, without settings of its own, is its own
- * Access and its own RateScope.
+ * The result of authentication. A project whose only key has no settings is its own Access and its
+ * own RateScope.
  */
 export interface Access {
   readonly project: ProjectState;
@@ -74,9 +73,9 @@ const NO_WINDOWS: readonly WindowLimit[] = [];
 
 /**
  * A project at one worker: its record, its keys and the scopes of its limits. The object is made at
- * the first request and lasts until the project is deleted or long unused. State of a stage is in
- * that stage's slot. A changed record is put into the same object, so requests under way see the
- * change.
+ * the first request and lasts until the project is deleted or long unused. Each stage keeps its
+ * state of the project in a slot. A changed record is put into the same object, so requests under
+ * way see the change.
  */
 export class ProjectState extends Slotted implements RateScope, Access {
   readonly id: string;
@@ -173,8 +172,8 @@ export class ProjectState extends Slotted implements RateScope, Access {
 
   /**
    * The scope for envelopes with items of these categories.
-   * @param hasToken the request already has its token of `scope`, so only the categories' windows
-   * are left
+   * @param hasToken whether the request already has its token of `scope`; then only the windows of
+   * the categories are in the result
    */
   withCategories(scope: RateScope, categories: number, hasToken: boolean): RateScope {
     if (categories === 0) return scope;

@@ -27,8 +27,8 @@ const CLAIM_MS = 2_000;
 /** Most attempts at a compare-and-set write, and at minting an id that is free. */
 const WRITE_TRIES_MAX = 12;
 /**
- * Longest random pause before a write that conflicted with another one is tried again; it is
- * multiplied by the number of the try.
+ * Longest random pause after the first conflict of a write; after the n-th conflict, n times as
+ * long.
  */
 const CONFLICT_MS = 20;
 
@@ -48,17 +48,19 @@ export function compareIds(one: string, other: string): number {
 const LIST_KEPT_MS = 60_000;
 
 /**
- * The list of all projects as it was read last, for stores that are opened for one request each. To
- * read 50,000 records takes 1.5 s of CPU time, and to make a page of the kept list 40 to 80 ms. The
- * list takes a kilobyte a project, so it is forgotten when nobody asks for it.
+ * The list of all projects as it was read last. Requests share it, because to read 50,000 records
+ * takes 1.5 s of CPU time. The list takes a kilobyte a project, so it is forgotten when nobody asks
+ * for it.
  */
 export class KeptList {
   #list: Promise<readonly StoredProject[]> | undefined;
-  /** State of the bucket before the list was read; a later change is in the next state. */
+  /** State of the bucket before the list was read. */
   #state: BucketState | undefined;
   #forgetting: NodeJS.Timeout | undefined;
 
-  /** Returns the list of this state of the bucket, which `read` reads when it is not kept. */
+  /**
+   * Returns the list at this state of the bucket. Calls `read` if no list of this state is kept.
+   */
   at(state: BucketState, read: () => Promise<readonly StoredProject[]>): Promise<readonly StoredProject[]> {
     if (!this.#list || !isDeepStrictEqual(state, this.#state)) {
       const list = read();
@@ -182,7 +184,7 @@ export class ProjectStore {
    * Changes a record by compare-and-set. `change` is called again when another command wrote the
    * record meanwhile. `change` must not change the id. A record that does not change is not
    * written.
-   * @param revision that the record must have
+   * @param revision which the record must have; undefined: any
    * @throws RegistryError when there is no such project, it has another revision or the new alias
    * is in use; what `change` throws
    */
@@ -252,7 +254,7 @@ export class ProjectStore {
   }
 
   /**
-   * Refuses to add a key that was once removed from the project, as the audit remembers. Such a key
+   * Refuses to add a key that was once removed from the project, according to the audit. Such a key
    * has often leaked, so neither an older file nor a repeated command may bring it back.
    * @throws ConflictError
    */

@@ -15,8 +15,7 @@ const SWEPT_AT_ONCE = 1_000;
 /**
  * The worker's projects. The bucket has one key per name: the id of a project holds its record, an
  * alias holds a claim that names the id. An alias is valid only while claim and record agree. So
- * when a crash left a claim behind, or a record lost its claim, the alias leads to no project
- * rather than to a wrong one.
+ * after a crash between the two writes, it leads to no project rather than to a wrong one.
  *
  * Until its first request a project is only the text of its record. Then it becomes a ProjectState,
  * which takes up changes of the record until {@link sweep} finds it unused.
@@ -91,10 +90,7 @@ export class ProjectView {
     if (record.alias !== undefined) this.#active.delete(record.alias);
   }
 
-  /**
-   * Takes up a changed entry. A project without a ProjectState is read only when a request asks for
-   * it.
-   */
+  /** Takes a changed entry over into the ProjectState, if there is one. */
   #changed({ key, text, revision }: CopiedEntry): void {
     this.#broken.delete(key);
     const state = this.#active.get(key);

@@ -92,7 +92,7 @@ export const projectSchema = z.strictObject({
    * (docs/privacy.md).
    */
   scrub: z.array(z.enum(SCRUBS)).optional(),
-  /** Further names of members whose values the processor removes. */
+  /** Further names of JSON members whose values the processor removes. */
   scrubKeys: z
     .array(z.string().regex(SCRUB_KEY, 'a name has letters or digits, and no comma'))
     .max(50)
@@ -119,7 +119,7 @@ export const keyId = (key: string): string =>
 /** Name of a key's own window, when the key has a limit of its own. */
 export const keyWindow = (key: string): string => `key:${keyId(key)}`;
 
-/** All keys of a project, in order. The first valid one is the project's `key`. */
+/** All keys of a project, in order. */
 export const keysOf = ({ key, keys }: Project): readonly ProjectKey[] => keys ?? [{ key, enabled: true }];
 
 /** When a key expires, Unix ms; Infinity: never. */

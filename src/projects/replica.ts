@@ -8,8 +8,8 @@ import type { ProjectState } from './project-state.ts';
 import { ProjectView, type ProjectViewOptions } from './project-view.ts';
 
 /**
- * How often unused projects are looked for. A project that two sweeps find unused is reduced to the
- * text of its record, 15 to 30 minutes after its last request.
+ * How often unused projects are looked for. A project is reduced to the text of its record 15 to 30
+ * minutes after its last request.
  */
 const PROJECT_SWEEP_MS = 15 * 60_000;
 
@@ -19,9 +19,9 @@ export type ReplicaOptions = ProjectViewOptions & { link: NatsLink; clock: Clock
  * All projects and heartbeat tokens, in this worker's memory. Authentication is a look-up here, so
  * an unknown key costs no I/O, and a worker goes on while the broker is away.
  *
- * The price is a quarter of a kilobyte per project and worker, and a kilobyte for a project with
- * recent requests. Also, a worker that is cut off from the broker still accepts a revoked key and
- * refuses a new key with 401. For the revoked key it answers 503 anyway, because it cannot queue.
+ * In each worker a project takes a quarter of a kilobyte, or a kilobyte if it had requests lately.
+ * A worker that is cut off from the broker answers 401 to a new key. To a revoked key it answers
+ * 503, because it cannot queue.
  *
  * A record comes here in this way: broker → BucketWatch (reads the entries of one bucket in order)
  * → BucketMirror (keeps a watch open and knows how far it has read) → BucketCopy (keeps the newest

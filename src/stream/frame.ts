@@ -423,7 +423,6 @@ export function decodeFrame(frame: Uint8Array): FrameSlot[] {
   return list(entries, bytes, 'entry as byte string').map(readSlot);
 }
 
-
 /**
  * Thrown for bytes that are not a frame of this version, or not an entry. `message` says what was
  * expected and what was found.

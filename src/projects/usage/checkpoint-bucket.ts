@@ -9,9 +9,9 @@ import { changeRecord, readRecord, recordKeys, removeRecords } from './records.t
 export type MonthCounts = Map<string, number>;
 
 /**
- * Number of records among which the projects of a month are divided. A worker that counts projects
- * of all groups sends some thirty requests a second, for a thousand projects as for a hundred
- * thousand. With a hundred thousand, a record has 20 KB.
+ * Number of groups of projects. Each group has one record a month. A worker that counts projects of
+ * all groups sends some thirty requests a second, however many projects there are. With a hundred
+ * thousand projects a record has 20 KB.
  */
 const GROUPS = 128;
 /**
@@ -27,12 +27,15 @@ const READ_AGAIN_MS = 250;
 /** Key of a group's checkpoints: `checkpoints.<YYYY-MM>.<group>`. */
 const checkpointKey = (month: string, group: number | '*'): string => `checkpoints.${month}.${group}`;
 /**
- * Key of a group's counts of deleted projects: `deleted.<YYYY-MM>.<group>`. Such a record has the
- * form of a record of checkpoints. The sink's tally includes the counts of these projects.
+ * Key of a group's counts of deleted projects: `deleted.<YYYY-MM>.<group>`. The sink's tally
+ * includes the counts of these projects.
  */
 const deletedKey = (month: string, group: number): string => `deleted.${month}.${group}`;
 
-/** Key of the note that Redis lost counts which have not been compared with the tally yet. */
+/**
+ * Key of the note that Redis lost counts. The note stays until the counts are compared with the
+ * tally.
+ */
 const LOSS_KEY = 'lost';
 
 /** The note of a loss: the UTC month (`YYYY-MM`) by the broker's clock, and the note's revision. */
@@ -43,8 +46,8 @@ export type NotedLoss = { month: string; revision: number };
  *
  * Usage only grows within a month, so the larger of two counts is the newer. A write reads the
  * record, raises the counts that are smaller than its own, and stores the record by
- * compare-and-set. Otherwise a worker that was slow for a moment could set a count back. Counting
- * from there would admit requests whose positions were already given.
+ * compare-and-set. Otherwise a slow worker could set a count back, and positions would be given
+ * twice.
  */
 export class CheckpointBucket {
   /** Number of groups. Groups are numbered from 0, and a project is always in the same group. */
@@ -163,8 +166,8 @@ export class CheckpointBucket {
 
   /**
    * Adds the count of a deleted project to the counts of earlier projects with its id. The sink's
-   * tally knows only ids, so a new project with this id would otherwise get the old project's
-   * requests.
+   * tally knows only ids, so it adds the requests of the old project to those of a new one with
+   * this id.
    */
   async addDeleted(projectId: string, month: string, count: number): Promise<void> {
     await this.#change(deletedKey(month, this.groupOf(projectId)), (stored) => {

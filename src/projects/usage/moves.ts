@@ -1,7 +1,6 @@
 /**
- * Records the cells (deployments with Redis and NATS of their own) that count, or counted, the same
- * project because it moved between them. The records are in the bucket of counters, so that they
- * outlast a Redis that comes back empty.
+ * Records between which cells (deployments with Redis and NATS of their own) a project has moved.
+ * The records are in the bucket of counters, so that they outlast a Redis that comes back empty.
  */
 import { randomBytes } from 'node:crypto';
 import { z } from 'zod';
@@ -9,8 +8,8 @@ import type { NatsLink } from '../../stream/nats.ts';
 import { changeRecord, readRecord, removeRecords } from './records.ts';
 
 /**
- * For each other cell by name, the last month (`YYYY-MM`) in which the counts of both cells were
- * added up.
+ * For each cell that the project moved from or to, by name: the last month (`YYYY-MM`) in which it
+ * did so, and in which the counts of both cells are added up.
  */
 type Moves = Record<string, string>;
 

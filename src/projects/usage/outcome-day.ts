@@ -16,8 +16,8 @@ export type HourOfOutcomes = { hour: string; outcomes: Record<string, number>; r
 
 const SEPARATOR = '|';
 /**
- * Number of names that an hour may have before new names are counted without their key. Without
- * this bound, anybody could add names by trying keys.
+ * After this many names in an hour, new names are counted without their key. Otherwise anybody
+ * could add names by trying keys.
  */
 export const NAMES_MAX = 100;
 
@@ -52,8 +52,8 @@ const daySchema = z.record(z.string(), z.record(z.string(), z.int().min(0)));
 export const ledgerKey = (projectId: string, date: string): string => `outcomes.${projectId}.${date}`;
 
 /**
- * Key of the copy of a day that another cell counted: `outcomes.<projectId>.<YYYY-MM-DD>.<cell>`. A
- * cell is a whole installation of sluice, from which the project has moved.
+ * Key of a day's outcomes in another cell, from which the project has moved:
+ * `outcomes.<projectId>.<YYYY-MM-DD>.<cell>`. A cell is a whole installation of sluice.
  */
 const copyKey = (projectId: string, date: string, cell: string): string =>
   `${ledgerKey(projectId, date)}.${cell}`;
@@ -80,10 +80,7 @@ export function addCounts(sum: DayOfOutcomes, more: DayOfOutcomes): void {
   }
 }
 
-/**
- * Sums a project's outcomes of a day: those that this cell counted, and the copies of other cells'
- * counts.
- */
+/** Sums a project's outcomes of a day: those of this cell, and the copies from other cells. */
 async function readDay(
   link: NatsLink,
   projectId: string,
@@ -94,7 +91,7 @@ async function readDay(
   return sum;
 }
 
-/** The counters of a cell, and the cell's name. */
+/** A cell, by its NATS and its name. */
 type NamedLink = { link: NatsLink; cell: string };
 
 /**

@@ -6,8 +6,8 @@ import { isConflict, openBucket } from '../bucket.ts';
 
 const WRITE_TRIES_MAX = 12;
 /**
- * Longest random pause before a write that conflicted with another one is tried again; it is
- * multiplied by the number of the try.
+ * Longest random pause after the first conflict of a write; after the n-th conflict, n times as
+ * long.
  */
 const CONFLICT_MS = 20;
 
