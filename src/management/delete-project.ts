@@ -81,8 +81,7 @@ export async function deleteProject(
 }
 
 /**
- * Tells whether a project has this id. A project that only has it as its alias does not count.
- * @throws RegistryError when the record cannot be read
+ * Tells whether a project has this id. A project that has this text as its alias does not count.
  */
 const isThere = (store: ProjectStore, id: string): Promise<boolean> =>
   store.get(id).then(

@@ -1,6 +1,6 @@
 /**
- * Management operations that work on Redis and NATS directly. Commands that reach both use them,
- * and so does the management API.
+ * Management operations that work on Redis and NATS directly. The management API uses them, and so
+ * do commands without `--api`.
  */
 
 import { readUse } from '../ingest/usage/key-use.ts';
@@ -92,8 +92,8 @@ function pageOf<T>(sorted: readonly T[], isBehind: (one: T) => boolean, { limit 
 }
 
 /**
- * Fields that lists are sorted by. `used`, where it is set, is the usage to sort by instead of the
- * present one.
+ * Fields that lists are sorted by. `used`: when set, the usage to sort by instead of the present
+ * one.
  */
 type Named = { id: string; name?: string | undefined; used?: number | undefined };
 const compareProjects = (one: Named, other: Named): number => compareIds(one.id, other.id);
@@ -114,11 +114,10 @@ const byUsage =
   };
 
 /**
- * Finds the last project of the page before; undefined for the first page. A project that was
- * deleted meanwhile still has its place in a list by id or by usage, but not in a list by name. In
- * a list by usage, the place follows from the usage that the caller gives: `used`, the usage that
- * the project had on that page. Usage has grown since, and with the new usage a project could come
- * twice.
+ * Finds the project after which the wanted page begins; undefined for the first page. If that
+ * project was deleted meanwhile, a list by id or by usage can go on, but a list by name cannot. A
+ * list by usage goes on from `used`, the project's usage on the page before. The usage has grown
+ * since, and with the new usage a project could come twice.
  * @throws InvalidError when the list is sorted by name and the project is gone
  */
 function lastOfPage(
@@ -177,9 +176,9 @@ export class DirectOperations implements Operations {
   }
 
   /**
-   * Reads this month's usage of all projects for a list that wants it. When the usage cannot be
-   * read, a list that only shows it goes without it. The usage comes from the checkpoints, so that
-   * the page, at which many people may look, asks Redis nothing.
+   * Reads this month's usage of all projects, when the list shows it or is sorted by it. When the
+   * usage cannot be read, a list that only shows it goes without it. The usage comes from the
+   * checkpoints, so that the page asks Redis nothing, however many people look at it.
    * @throws OperationError when the usage sorts the list and cannot be read
    */
   async #usageFor({ usage, sort }: ProjectPage): Promise<ReadonlyMap<string, number> | undefined> {

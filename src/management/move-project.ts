@@ -137,8 +137,8 @@ export class ProjectMove {
   }
 
   /**
-   * If the Redis of the cell that the project leaves has no count of the month, sets it to the
-   * checkpoint. The next request would do the same.
+   * If the Redis of the cell that the project leaves has no count of the month, sets the count to
+   * the checkpoint. The next request would do the same.
    */
   async #countOn(): Promise<void> {
     const { id } = this.project;

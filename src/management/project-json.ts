@@ -1,6 +1,6 @@
 /**
  * A project's record in the form that the command line, its project file and the API accept and
- * show. Pure.
+ * show.
  */
 import { isDeepStrictEqual } from 'node:util';
 import { z } from 'zod';
@@ -32,9 +32,9 @@ export type KeyJson = ProjectKey & { id: string; dsn: string; lastUsed?: string 
 
 /**
  * Project as it is shown. `key` and `dsn` belong to the first valid key, and are absent while there
- * is none. `revision` is the record's revision; only lists have it, because a single project has an
- * ETag instead. `usage` counts this month's accepted requests, at most CHECKPOINT_MS_MAX late; only
- * lists that ask for it have it.
+ * is none. `revision`: the record's; only lists have it, because a single project has an ETag
+ * instead. `usage`: this month's accepted requests, at most CHECKPOINT_MS_MAX late; only lists that
+ * ask for it have it.
  */
 export type ProjectJson = Omit<Project, 'key' | 'keys' | 'enabled'> & {
   revision?: number;

@@ -1,4 +1,4 @@
-/** Accepted items and refusals as `sluice tail` and the management API show them. Pure. */
+/** Accepted items and refusals as `sluice tail` and the management API show them. */
 import { isUtf8 } from 'node:buffer';
 import type { Refusal } from '../ingest/http/record.ts';
 import { type ItemType, isOtlp } from '../lib/item-types.ts';
@@ -36,9 +36,9 @@ export type TailWanted = {
 };
 
 /**
- * Function that makes the lines to show: one line for an item or a refusal, several for an OTLP
- * request, which has a line for each container. A reader that is behind does not call this
- * function, which spares the parsing.
+ * Function that makes the lines to show. An item or a refusal makes one line, an OTLP request a
+ * line for each container. When a reader is behind, the function is not called, and nothing is
+ * parsed.
  */
 export type Sighting = () => readonly Seen[];
 
@@ -93,7 +93,7 @@ function shownItems(item: EntryItem): EntryItem[] {
 
 /**
  * Finds the wanted items of an entry. The types of the containers in an OTLP request are known only
- * when it is parsed, so the sighting of such an item may turn out empty.
+ * when it is parsed, so its function may make no line.
  */
 export function sightingsOf(entry: Entry, { project, type }: TailWanted): Sighting[] {
   const isWanted = (one: { type: string }): boolean => type === undefined || type === one.type;

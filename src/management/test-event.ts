@@ -113,8 +113,8 @@ async function send(
 }
 
 /**
- * Whether a frame with the event is in a stream. Frames that do not have the event are cut off from
- * their range, so that they are not read again.
+ * Whether a frame with the event is in a stream. Frames without the event leave their range, so
+ * that they are not read again.
  */
 async function isQueued(
   manager: JetStreamManager,

@@ -24,7 +24,7 @@ type AccessParts = {
   tokens: AdminTokens;
 };
 
-/** Name in the audit of a caller without a token, a program of this machine. */
+/** Name in the audit for a caller without a token, which is a program of this machine. */
 const LOOPBACK = 'loopback';
 
 const isLoopback = (host: string): boolean =>

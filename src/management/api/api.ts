@@ -19,7 +19,7 @@ import { findRoute, type Route } from './routes.ts';
 
 const RETRY_AFTER = { 'Retry-After': '5' };
 /**
- * Most answers of lines (tails) that may be open at the same time. For each, this process reads all
+ * Most tails (`GET /v1/tail`) that may be open at the same time. For each, this process reads all
  * frames.
  */
 const STREAMS_MAX = 8;
@@ -56,7 +56,7 @@ export const managementApi =
 
 export class ManagementApi {
   readonly #parts: ApiParts;
-  /** Answers of lines that are open (see STREAMS_MAX). */
+  /** Tails that are open (see STREAMS_MAX). */
   readonly #streams = new Set<Readable>();
 
   constructor(parts: ApiParts) {
@@ -102,7 +102,7 @@ export class ManagementApi {
     return { ...answer, headers: { ...answer.headers, 'X-Sluice-Role': role, ...ofUrls } };
   }
 
-  /** @throws ProblemError when too many answers of lines are open */
+  /** @throws ProblemError when too many tails are open */
   #admit(lines: Readable): void {
     if (this.#streams.size >= STREAMS_MAX) {
       lines.destroy();

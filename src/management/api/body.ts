@@ -20,10 +20,9 @@ async function bytesOf(req: IncomingMessage): Promise<Buffer> {
 }
 
 /**
- * Tells whether a request has the JSON media type or, without any media type, a token. Each of the
- * two makes a browser ask this port (by a CORS preflight) before it sends the request of another
- * site's page. A request with an empty body needs one of the two as well, since another site's page
- * could send it here.
+ * Tells whether a request has the JSON media type or, without any media type, a token. A browser
+ * asks this port first (CORS preflight) before it sends such a request for another site's page. A
+ * request with an empty body is checked, too, because another site's page could send it.
  */
 function isTyped({ headers }: IncomingMessage): boolean {
   const type = headers['content-type'];

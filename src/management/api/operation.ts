@@ -18,8 +18,8 @@ export type Asked<Query, Body> = {
 };
 
 /**
- * Answer of an operation: status 200 unless `status` is set. Its body is `json`, or `lines` of JSON
- * that come until the reader leaves; without both it has no body.
+ * Answer of an operation. `status`: 200 if undefined. The body is `json`, or `lines` of JSON that
+ * come until the reader leaves. Without both, the answer has no body.
  */
 export type Answer = {
   status?: number;
@@ -46,8 +46,7 @@ export function operation<Query, Body = undefined>(
 /**
  * Reads the revision in an If-Match header.
  * @returns undefined for `*` and without the header
- * @throws ProblemError when the header is not a strong tag of this API, because no other tag
- * matches a record
+ * @throws ProblemError when the header is no ETag that this API makes
  */
 export function revisionOf(ifMatch: string | undefined): number | undefined {
   if (ifMatch === undefined || ifMatch.trim() === '*') return undefined;

@@ -14,7 +14,7 @@ import type { ManagementApi } from './api.ts';
 import { PROBLEM_TYPE, ProblemError } from './problem.ts';
 import type { AdminTokens } from './tokens.ts';
 
-/** Counts since the process started. The page polls them, and computes rates from two answers. */
+/** Counts since the process started. The page reads them again and again, and computes rates. */
 export type AdminStats = {
   role: 'ingest' | 'processor';
   readiness: { status: string; checks: Record<string, string> };
@@ -43,7 +43,7 @@ type AdminOptions = {
 };
 
 /**
- * Longest wait of a stop for operations under way. The longest operation, a deletion, takes three
+ * How long a stop waits for operations under way. The longest operation, a deletion, takes three
  * seconds and a few calls.
  */
 const OPERATIONS_END_MS_MAX = 5_000;
@@ -148,8 +148,8 @@ class AdminServer {
   }
 
   /**
-   * Turns any error of a page into an answer. No error may end the process, whose workers must go
-   * on.
+   * Turns any error of a page into an answer. No error may end the process, because its workers
+   * must go on.
    */
   #problemPage({ url }: IncomingMessage, error: unknown): Page {
     const isFault = !(error instanceof ProblemError);

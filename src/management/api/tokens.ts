@@ -18,8 +18,7 @@ function parseToken(entry: string): AdminToken {
 }
 
 /**
- * First token of the setting; undefined when there is none. A command with the same setting as the
- * server sends this token.
+ * First token of the setting; undefined when there is none. Commands send this token to the API.
  */
 export const firstToken = (entries: readonly string[]): string | undefined =>
   entries[0] === undefined ? undefined : parseToken(entries[0].trim()).token;
@@ -47,8 +46,8 @@ export class AdminTokens {
   /** Number of requests with an unknown token. */
   refused = 0;
   /**
-   * Size, time and inode of the file when it was last read. A change of the file changes one of
-   * them.
+   * Size, time and inode of the file when it was last read. At least one of them changes with the
+   * file.
    */
   #seen = '';
 

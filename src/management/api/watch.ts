@@ -1,7 +1,7 @@
 /**
  * `GET /v1/doctor`: the state of the deployment. `GET /v1/tail`: accepted items or refusals as they
- * come, a JSON object a line, until the reader leaves. Lines that a slow reader misses are counted,
- * not kept.
+ * come, one JSON object in each line, until the reader leaves. Lines that a slow reader misses are
+ * counted, not kept.
  */
 import { Readable } from 'node:stream';
 import { z } from 'zod';
@@ -39,7 +39,7 @@ export class TailLines extends Readable {
     this.#sign(); // the head of the answer goes out with this line
   }
 
-  /** Adds the lines of a sighting, or counts it as missed when there is no room. */
+  /** Adds the lines that `sighting` makes. When there is no room, counts one line as missed. */
   readonly show = (sighting: Sighting): void => {
     if (this.destroyed) return;
     if (!this.#hasRoom()) {

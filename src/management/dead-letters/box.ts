@@ -1,6 +1,6 @@
 /**
- * The reading side of the dead letters. src/stream/dead-letter-format.ts describes their form in
- * the stream.
+ * Lists, reads and removes dead letters. src/stream/dead-letter-format.ts describes their form in
+ * the stream. The manifest of a dead letter is the message whose headers have its facts.
  */
 
 import type { JetStreamManager } from '@nats-io/jetstream';
@@ -44,10 +44,9 @@ export type FiledDeadLetter = DeadLetterFacts & {
 };
 
 /**
- * Subject filters for manifests. The first matches `<id>`, the manifests of earlier builds, whose
- * subjects do not name the project. The second matches `<project>.<id>`, the manifests of this
- * build. It also matches `<id>.<k>`, the parts of dead letters that earlier builds filed. `list`
- * skips these parts, because they have no header with a kind.
+ * Subject filters for manifests. The second matches manifests of this build, `<project>.<id>`. The
+ * first matches manifests of earlier builds, `<id>`. The parts of earlier builds, `<id>.<k>`, match
+ * the second as well; `list` skips these parts, because they have no header with a kind.
  */
 const MANIFESTS = [`${DEAD_LETTERS_SUBJECT}.*`, `${DEAD_LETTERS_SUBJECT}.*.*`] as const;
 
@@ -146,9 +145,9 @@ export class DeadLetterBox {
    * Removes a dead letter as it was read. If the processor has since filed another dead letter
    * under the same id, the new dead letter stays.
    *
-   * The manifest is removed by its sequence. A removal by subject would be six times slower,
-   * because the broker then searches all subjects of the stream. A purge of all messages up to a
-   * sequence would also remove parts of a dead letter that is still being filed.
+   * The manifest is removed by its sequence. By subject it would take six times as long, because
+   * the broker then searches all subjects of the stream. A purge of all messages up to a sequence
+   * would also remove parts of a dead letter that is still being filed.
    */
   async purge({ filedUnder, sequence, parts }: FiledDeadLetter): Promise<void> {
     const filter = `${filedUnder}.*`;

@@ -1,4 +1,4 @@
-/** A dead letter with its bytes, as JSON. Pure. */
+/** A dead letter with its bytes, as JSON. */
 import { isUtf8 } from 'node:buffer';
 import type { Entry, EntryItem } from '../../stream/frame.ts';
 import type { DeadLetterDetail } from '../operations.ts';

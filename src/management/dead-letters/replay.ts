@@ -5,9 +5,9 @@
  * A replay stores nothing twice while the sink remembers the frame (ndjson ten minutes, PostgreSQL
  * a day). The sink recognizes a frame by its Nats-Msg-Id. A whole frame keeps its id, so entries
  * that the sink stored before the frame became a dead letter are not stored again. An entry or an
- * item becomes a frame of its own, whose id is made of the dead letter's id. If a command publishes
- * that frame, is interrupted before it removes the dead letter, and runs again, both frames have
- * the same id and the sink writes one.
+ * item becomes a frame of its own, whose id is made of the dead letter's id. If a command is
+ * interrupted after it has published that frame, and runs again, both frames have the same id and
+ * the sink stores one.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Clock } from '../../lib/clock.ts';

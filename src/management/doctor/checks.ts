@@ -43,7 +43,7 @@ const FULL_SHARE = 0.8;
 
 const UNREAD = 'not readable here, not checked';
 const RUN_SETUP = 'Run sluice setup.';
-/** Fixes for full streams, by stream name. A stream without a fix here is a frame stream. */
+/** Fixes for full streams, by stream name. All streams without a fix here are frame streams. */
 const FULL_FIX: Readonly<Record<string, string>> = {
   [DEAD_LETTERS_STREAM]:
     'The oldest make room for new ones. See sluice dead-letters list; replay or purge them, ' +

@@ -55,7 +55,7 @@ export function openFilesMax(): number | undefined {
 }
 
 /**
- * Tries whether a worker could write into the folder: makes a new folder in it and removes that.
+ * Tries whether a worker could write into the folder: makes a folder in it, and removes that again.
  * @returns the free bytes of the volume
  * @throws when the folder cannot be written to
  */

@@ -392,7 +392,7 @@
 
   const groups = GROUPS.ingest;
   const manage = management({ $, el, svg, panel, usageCell, whole, bytes, groups, authorization });
-  // The keyboard scrolls this table, too.
+  // Lets the keyboard scroll this table.
   $('projects').tabIndex = 0;
   $('window').textContent = `${WINDOW_SEC}`;
   poll();

@@ -313,7 +313,7 @@ function management({ $, el, svg, panel, usageCell, whole, bytes, groups, author
     });
   addEventListener('popstate', draw);
 
-  /** Shows this part of the page when it is called first. */
+  /** Shows this part of the page at the first call. */
   function open() {
     if (!$('management').hidden) return;
     $('management').hidden = false;

@@ -29,8 +29,8 @@ const part = (extension: string): string =>
 const digest = (text: string): string => `'sha256-${createHash('sha256').update(text).digest('base64')}'`;
 
 /**
- * Makes the page's policy: only this style and this script run, and the script fetches only from
- * this port.
+ * Makes the page's Content-Security-Policy: only this style and this script run, and the script
+ * fetches only from this port.
  */
 const policy = (style: string, script: string): string =>
   [
