@@ -1,4 +1,4 @@
-/** `sluice backfill`: brings rows of an archive that the s3 sink keeps into a database. */
+/** `sluice backfill`: copies rows from the objects of the s3 sink into a database. */
 import { readFile, rename, writeFile } from 'node:fs/promises';
 import { Command } from 'commander';
 import { type SinkSetting, sinksIn } from '../config.ts';
@@ -57,8 +57,7 @@ function parseHour(text: string): number {
 const parseUntil = (text: string): number => parseHour(text) + (text.includes('T') ? HOUR_MS : DAY_MS);
 
 /**
- * The place in the archive that an earlier run of the same command reached. The file of --progress
- * keeps it.
+ * How far an earlier run of the same command came in the archive, kept in the file of --progress.
  */
 class Progress {
   readonly #file: string | undefined;

@@ -4,7 +4,8 @@ import { setting } from '../config.ts';
 /**
  * Characters that steer a terminal or reorder the text on it: control characters except tab and
  * line feed, and format characters (such as those for bidirectional text) except U+200C and U+200D,
- * which scripts need between letters. They are escaped as in JSON, so JSON keeps its meaning.
+ * which scripts need between letters. Such characters are escaped as in JSON, so JSON keeps its
+ * meaning.
  */
 const STEERING = /[^\P{Cc}\n\t]|[^\P{Cf}\u200c\u200d]|[\u2028\u2029]|\p{Cs}/gu;
 

@@ -1,4 +1,4 @@
-/** The text of dead letters that commands print. Pure. */
+/** The text of dead letters that commands print. */
 
 import type { FiledDeadLetter } from '../../management/dead-letters/box.ts';
 import { isText, itemsOf, textOf } from '../../management/dead-letters/letter-json.ts';

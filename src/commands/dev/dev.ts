@@ -50,8 +50,8 @@ Ctrl-C stops everything; data stays in the data folder. Requests appear below.
 
 /**
  * Checks both ports before anything is started.
- * @throws Error with one line that names each port that cannot be used. If all of these are taken,
- * the line also has the flags to use instead
+ * @throws Error with one line that names each port that cannot be used. If the only reason is that
+ * ports are taken, the line suggests flags with free ports
  */
 async function checkDevPorts(endpoints: Listener, admin: Listener): Promise<void> {
   const [ofEndpoints, ofAdmin] = [await whyNot(endpoints), await whyNot(admin)];

@@ -30,8 +30,8 @@ const STORED = [
   elementsOf('spans', 'span_index'),
 ];
 /**
- * Largest difference that is allowed for between this machine's clock and Redis's clock, by which
- * sluice names the month of a count.
+ * Largest difference that we expect between this machine's clock and Redis's clock. Redis's clock
+ * decides the month in which a request counts.
  */
 const CLOCKS_MS = 300_000;
 

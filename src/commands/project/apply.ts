@@ -65,9 +65,7 @@ const fieldsJson = (fields: Changes['changed'][number]['fields']): object =>
 
 type Step = { id: string; run(outcome: Outcome): Promise<void> };
 
-/**
- * Takes the steps, `atOnce` of them at the same time. After one has failed, no further one begins.
- */
+/** Takes the steps, `atOnce` of them at the same time. After a failure, no further step begins. */
 async function takeSteps(steps: readonly Step[], atOnce: number, outcome: Outcome): Promise<void> {
   const waiting = [...steps].reverse();
   const takeNext = async (): Promise<void> => {

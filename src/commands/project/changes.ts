@@ -1,4 +1,4 @@
-/** Changes that `apply` makes in the registry, and the text that shows them. Pure. */
+/** Changes that `apply` makes in the registry, and the text that shows them. */
 import { differences, wantedRecord } from '../../management/project-json.ts';
 import { fingerprint, withoutKeys } from '../../projects/audit-change.ts';
 import type { StoredProject } from '../../projects/names.ts';

@@ -1,4 +1,4 @@
-/** `sluice project list`: chooses and sorts projects, and makes a table of 80 columns. Pure. */
+/** `sluice project list`: chooses and sorts projects, and makes a table of 80 columns. */
 import { matchesText, type ProjectJson } from '../../management/project-json.ts';
 import { type PlanLimits, rateLimitOf } from '../../projects/project.ts';
 import { compareIds } from '../../projects/project-store.ts';

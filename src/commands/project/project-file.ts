@@ -1,6 +1,6 @@
 /**
- * The file of `project apply` and `project export`: YAML, or JSON, which is YAML, too. It has a
- * list of records below `projects`, with the fields of the record's schema. Pure.
+ * The file of `project apply` and `project export`, in YAML, or in JSON, which is YAML, too. It has
+ * a list of records below `projects`, with the fields of the record's schema.
  */
 import { isMap, isScalar, isSeq, LineCounter, parseDocument, stringify, visit } from 'yaml';
 import { z } from 'zod';

@@ -40,8 +40,8 @@ const WAIT_SEC_DEFAULT = 15;
 const HEARTBEATS = streamSubject('heartbeats', 0).replace(/\d+$/, '');
 
 /**
- * Result of the command. `before` and `after` are the counter's values. `complete` is true when the
- * counter was set to the tally; otherwise the counter was only raised, if it changed at all.
+ * Result of the command. `before` and `after` are the counter's values. `complete`: whether the
+ * counter was set to the tally. If not, the counter was raised or left as it was.
  */
 type Reconciliation = {
   id: string;
