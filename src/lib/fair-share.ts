@@ -72,8 +72,8 @@ export class FairShare {
 
   /**
    * Adds to the amount that a project holds.
-   * @returns false beyond the resource's bound or the project's share; the amount is added all the
-   * same
+   * @returns false when the resource's bound or the project's share is exceeded; the amount is
+   * added all the same
    */
   take(project: Slotted, delta: number): boolean {
     this.add(project, delta);

@@ -1,10 +1,10 @@
 /**
  * Checks whether bytes are one JSON text (RFC 8259), without building the value.
  *
- * A payload is stored as it was sent: numbers keep digits that a double would lose, keys keep their
- * order and repetitions, and no string is decoded and encoded again. So the check reads each byte
- * once, and needs one byte of memory for each open bracket. JSON.parse would need a gigabyte for a
- * 64 MiB recording that consists of `[]` pairs.
+ * A payload is stored as it was sent: numbers keep digits that a double would lose, and keys keep
+ * their order and repetitions. The check reads each byte once, and needs one byte of memory for
+ * each open bracket. JSON.parse would need a gigabyte for a 64 MiB recording that consists of `[]`
+ * pairs.
  */
 import { isUtf8 } from 'node:buffer';
 import { atOnce, type Steps } from './slices.ts';

@@ -13,9 +13,9 @@ export const isShortToken = (entry: string): boolean =>
  * Whether an entry of the admin tokens is a label without a token. `deploy=$TOKEN` becomes such an
  * entry when the variable is not set.
  *
- * A token without a label may end with `=` too, as base64 does with padding. So an entry that has
- * only characters of a label before one `=` still counts as a token when it has more than 16
- * characters, their number is a multiple of four, and none of them is a dot or `@`.
+ * But a token without a label may end with `=`, too, as base64 does. So an entry counts as a token
+ * when it looks like base64: it has more than 16 characters, a multiple of four, without a dot or
+ * `@`.
  */
 export const isLabelAlone = (entry: string): boolean =>
   /^[\w.@-]+=$/.test(entry) && (entry.length <= 16 || entry.length % 4 !== 0 || /[.@]/.test(entry));

@@ -7,8 +7,8 @@ const LINE_MS_MIN = 60_000;
  * Logs outages of the sink: one line at the first failure, one a minute while attempts fail, and
  * one when all streams work again. The lines have no stacks.
  *
- * An outage that begins less than a minute after the last line about a failure gets its first line
- * at the first failure after that minute. If it ends sooner, it gets no line.
+ * Lines about failures are at least a minute apart, even of two outages. So an outage that begins
+ * soon after such a line gets its first line later, or none if it ends within the minute.
  */
 export class OutageLog {
   readonly #options: { log: Log; clock: Clock };

@@ -22,8 +22,8 @@ export class ZstdFrames {
   #value = 0;
   #valueBytes = 0;
   /**
-   * Bytes to skip before the next field. It is Infinity once bytes came that are no frame, or one
-   * frame too many.
+   * Bytes to skip before the next field. Infinity after bytes that are no frame, or after too many
+   * frames: the rest of the body is skipped.
    */
   #toPass = 0;
   /** Bytes of the checksum at the end of the current frame. */

@@ -33,7 +33,7 @@ import type { Log } from '../log.ts';
 import type { Carrier, Facts, Span, Step, Tracing, TracingSettings } from './tracing.ts';
 
 /**
- * Fraction that is sampled of the requests without a client's trace, unless the operator sets a
+ * Fraction of the requests without a client's trace that is sampled, unless the operator sets a
  * sampler. The SDK's default would sample all of them.
  */
 const RATIO_DEFAULT = 0.01;

@@ -46,7 +46,7 @@ export interface Tracing {
   /** Begins the span of a request; returns undefined when the request is not sampled. */
   request(name: string, carrier: Carrier): Span | undefined;
   /**
-   * Begins a span below the one that `traceparent` names; returns undefined when it is not sampled.
+   * Begins a span below the span that `traceparent` names; undefined when that span is not sampled.
    */
   resume(name: Step, traceparent: string, facts: Facts): Span | undefined;
   /** Sends the spans that have ended, for a few seconds at most. Never rejects. */
