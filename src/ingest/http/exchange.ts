@@ -3,29 +3,22 @@
  *
  * The clocks of a request in all modules, when each runs, and what happens at its end:
  *
- *     60 s for the client's body        from the head to the last byte, except while the worker
- *     (BODY_MS_MAX), after 10 s also    pauses the socket: the connection is cut; if the body was
- *     4,000 bytes/s over any 10 s       refused, the answer is sent first
- *     120 s of pauses                   while the worker pauses the socket: 503
- *     (BODY_PAUSED_MS_MAX)
- *     2 s for the answer                from the last byte, or the start of a heartbeat's publish:
- *     (ANSWER_MS_MAX)                   503 when nothing can have been queued (500 where the disk
- *                                       is the cause), else 500. The admission does not look at
- *                                       this clock
- *     1 s in the InflationQueue         503, or 429 where the limit refuses
- *     (INFLATION_WAIT_MS_MAX)
- *     700 ms for a reply of Redis       see limit/failure-policy.ts. A request may wait several
- *     (REDIS_REPLY_MS_MAX)              times: for the call under way, for its own, for the one
- *                                       after a checkpoint, and once more for a late token. After
- *                                       a cut it waits up to 700 ms for a new connection, too. On
- *                                       a single server, a late call and a cut call together take
- *                                       at most 1 s
- *     1.75 s for a month's checkpoint   500, or 503 where the broker is away; in development the
- *     (CHECKPOINT_READ_MS_MAX)          request passes
- *     800 ms for an attempt to publish  another attempt with the same id, up to the earliest
- *     (PUBLISH_ATTEMPT_MS)              deadline in the frame
- *     1.5 s without the broker          503 for entries that were never sent, whose positions are
- *     (BROKER_AWAY_MS_MAX)              taken back; sent ones are sent again after a reconnect
+ * - BODY_MS_MAX, 60 s: from the head to the last body byte, without the time in which the worker
+ *   pauses the socket. After 10 s the body must also bring 4,000 bytes/s over any 10 s. A slower
+ *   client is cut; if its body was refused, the answer is sent first.
+ * - BODY_PAUSED_MS_MAX, 120 s: while the worker pauses the socket. Then 503.
+ * - ANSWER_MS_MAX, 2 s: from the last body byte, or the start of a heartbeat's publish. Then 503
+ *   when nothing can have been queued (500 where the disk is the cause), else 500. The admission
+ *   does not look at this clock.
+ * - INFLATION_WAIT_MS_MAX, 1 s: in the InflationQueue. Then 503, or 429 where the limit refuses.
+ * - REDIS_REPLY_MS_MAX, 700 ms: for each reply of Redis (limit/failure-policy.ts). A request may
+ *   wait several times.
+ * - CHECKPOINT_READ_MS_MAX, 1.75 s: for a month's checkpoint. Then 500, or 503 where the broker is
+ *   away; in development the request passes.
+ * - PUBLISH_ATTEMPT_MS, 800 ms: for an attempt to publish. Then another attempt with the same id,
+ *   up to the earliest deadline in the frame.
+ * - BROKER_AWAY_MS_MAX, 1.5 s: without the broker. Then 503 for entries that were never sent, whose
+ *   positions are taken back. Sent ones are sent again after a reconnect.
  */
 import { assert } from '../../lib/assert.ts';
 import {
@@ -63,7 +56,7 @@ export interface ResponseSocket {
 
 /**
  * Whether the connection ends after the answer, and who ends it. HTTP asks a server to announce the
- * end to the client; uWebSockets.js does not when it ends the connection by itself.
+ * end to the client. uWebSockets.js does not do so when it ends the connection by itself.
  */
 export type CloseMode = 'no' | 'by us' | 'by the library';
 
@@ -106,20 +99,17 @@ export interface BodyReader {
  *
  * The answer waits until the body has arrived whole, up to REFUSED_DRAIN_BYTES_MAX. If the
  * connection were closed while bytes are still arriving, the client might see a reset instead of
- * the answer, above all a client that writes everything before it reads. So the refusal of a large
- * upload costs the bandwidth of its body, but no memory, since the bytes are dropped.
+ * the answer. The bytes of a refused body are dropped.
  *
  * A body has two clocks. The client's clock counts the time in which the worker waits for bytes.
  * BODY_MS_MAX and the minimum rate are about this clock, and a client that breaks them is cut.
- * While the socket is paused, the worker's clock runs instead. So a client that sends as fast as
- * the worker allows is never too slow. It gets 503 when the worker has paused it for
- * BODY_PAUSED_MS_MAX.
+ * While the socket is paused, the worker's clock runs instead. When it reaches BODY_PAUSED_MS_MAX,
+ * the client gets 503.
  *
- * An answer that closes the connection is sent from a timer. It is not sent while uWebSockets.js
- * hands on what one poll brought. The library would continue with what follows in the same packet
- * (another request or chunk), and this has crashed the process. It is not sent from a setImmediate
- * either, because uWebSockets.js never frees a connection that is closed there (DECISIONS 6). While
- * an answer is due, uWebSockets.js closes the connection instead of taking another request.
+ * An answer that closes the connection is sent from a timer. During a poll of the sockets,
+ * uWebSockets.js would go on with what follows in the same packet (another request or chunk), which
+ * has crashed the process. In a setImmediate, it would never free the closed connection (DECISIONS
+ * 6).
  *
  * Phases: `open` → `answered` (the answer is on the socket) or `gone`. An answer that closes the
  * connection passes through `closing` first. An answer that waits for the body is `#waiting` in
@@ -214,9 +204,9 @@ export class Exchange {
   }
 
   /**
-   * Pauses or resumes the socket when the body's reader asks for it. After the whole body has come,
-   * the socket is not paused any more. A socket that is paused then is resumed when the reader asks
-   * for it, since otherwise the next request on the connection would never be read.
+   * Pauses or resumes the socket when the body's reader asks for it. Once the whole body has come,
+   * the socket is only resumed, since otherwise the next request on the connection would never be
+   * read.
    */
   setPaused(paused: boolean): void {
     const before = this.#pausedAt;

@@ -81,9 +81,9 @@ export class OpenExchanges {
   }
 
   /**
-   * Reports the end of the body after the poll of the sockets that brought it. When a packet holds
-   * more than the request (another request, a trailer), uWebSockets.js closes the connection. When
-   * the connection is closed before the end is reported, nothing of the request is stored.
+   * Reports the end of the body after the poll of the sockets that brought it. When the same packet
+   * holds more than the request (another request, a trailer), uWebSockets.js closes the connection
+   * before that, and nothing of the request is stored.
    */
   endAfterPoll(exchange: ReadingExchange): void {
     if (this.#whole.push(exchange) === 1) this.#afterPoll(() => this.#endWhole());

@@ -42,8 +42,8 @@ export type KnownHeaders = ReturnType<typeof noHeaders>;
 
 /**
  * The head of a request. All headers are read in one walk, because each look-up by name would be a
- * call into the native code of uWebSockets.js. The walk also finds headers that could hide a second
- * message or exhaust memory, whether the connection ends with the answer, and the request's id.
+ * call into the native code of uWebSockets.js. The walk also notes what makes a head odd, how the
+ * connection ends, and the request's id.
  */
 export class RequestHead {
   /** Values of the known headers. They remain valid after the turn in which the head arrived. */

@@ -1,9 +1,8 @@
 /**
- * The story of one ingest request, from top to bottom: authenticate → room → known refusal → body →
+ * The steps of one ingest request, from top to bottom: authenticate → room → known refusal → body →
  * filter → one admission (token and position) → publish → answer. A request has exactly one
- * outcome. Each step runs only if the one before passed, with one exception. A body that is refused
- * for its content, or that holds nothing to store, still takes a token, because the limit's
- * decision comes first.
+ * outcome. Each step runs only if the one before passed, with one exception: a body that is refused
+ * for its content, or that holds nothing to store, still takes a token.
  *
  *     serve → #readBody … #onBody → #onFiltered → #admit … #onAdmission → #answerOrPublish
  *                 │          │                                                └─ … #onPublished
@@ -142,7 +141,7 @@ export class IngestRequest extends EndpointRequest {
 
   // ---- The body ----
 
-  /** Reads the body. The story continues in {@link #onBody}, unless the request ends before. */
+  /** Reads the body. {@link #onBody} goes on, unless the request ends before. */
   #readBody(head: RequestHead, project: ProjectState, announced: number): void {
     const { budget } = this.services;
     const { bytesMax = budget.maxBodyBytes, mayBeBase64 } = this.#endpoint;
@@ -199,11 +198,10 @@ export class IngestRequest extends EndpointRequest {
   }
 
   /**
-   * Takes the token for a body that needs the disk. Nothing has been written yet, so a flood of
-   * uploads is not written only to be refused. When only categories refuse the items so far, later
-   * items may still be stored. So the body is spooled, and {@link #admit} asks again. If the key
-   * was revoked meanwhile, the token is taken from the project here, and {@link #admit} refuses the
-   * request.
+   * Takes the token for a body before the body is written to disk, so that a flood over the limit
+   * is not written. When only categories refuse the items so far, later items may still be stored.
+   * So the body is written, and {@link #admit} asks again. If the key was revoked meanwhile, the
+   * token is taken from the project here, and {@link #admit} refuses the request.
    */
   #takeTokenFirst(upload: Upload): void {
     const { project } = this.#access as Access;

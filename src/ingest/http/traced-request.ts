@@ -1,6 +1,6 @@
 /**
- * A sampled request: the story of request.ts with a span for each step. The request itself knows
- * nothing of spans, because they are added in wrappers of its services.
+ * A sampled request: an IngestRequest with a span for each step. Wrappers of its services add the
+ * spans, and IngestRequest knows nothing of them.
  */
 import type { Span, Tracing } from '../../lib/tracing/tracing.ts';
 import type { RequestServices } from './endpoint-request.ts';

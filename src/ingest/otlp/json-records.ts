@@ -17,7 +17,7 @@ const NAME_BYTES_MAX = 128;
 /**
  * Counts the records of an OTLP request in JSON, which comes in chunks of any size, and checks that
  * the lists around the records are lists of objects. A list may be null. Records, and members other
- * than the lists, are skimmed.
+ * than the lists, are skimmed ({@link JsonWalk.skim}).
  */
 export class JsonRecords implements JsonReceiver {
   records = 0;
@@ -58,7 +58,7 @@ export class JsonRecords implements JsonReceiver {
   }
 
   #verdict(noJson: NoJson | undefined): NoJson | 'no OTLP' | undefined {
-    return this.#isOtlp ? noJson : 'no OTLP'; // the fault that comes first in the text
+    return this.#isOtlp ? noJson : 'no OTLP';
   }
 
   /** A value at an even depth is the request or an element of a list; at an odd depth, a member. */

@@ -5,9 +5,9 @@
  *
  *     request = *( 1: resource )     resource = *( 2: scope )     scope = *( 2: record )
  *
- * Each of the three is a message with its length in front. A record is skipped by its length, as
- * are all other fields. So the walk reads a few bytes for each message, and remembers only where
- * two messages end and the value of a number of at most ten bytes.
+ * Each of the three is a message with its length in front. The walk skips records and all other
+ * fields by their lengths. So it remembers only where the open messages end and the number that is
+ * being read.
  */
 
 /**

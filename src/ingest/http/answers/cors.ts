@@ -1,6 +1,6 @@
 /**
- * CORS headers: every origin may send. A browser lets an SDK read only the headers that are exposed
- * here, and lets it see the status of an answer or error only when the answer allows the origin.
+ * CORS headers: every origin may send. A browser lets an SDK see the status of an answer only when
+ * the answer allows the origin, and of the headers only those that are exposed here.
  */
 import { OTLP_CONTENT_TYPES } from '../../../lib/otlp.ts';
 import { EMPTY, type Header, headerLines, JSON_TYPE, REASON, REQUEST_ID } from './outcome.ts';
@@ -76,8 +76,7 @@ function allowedOf(asked: string): readonly string[] {
 
 /**
  * Header lines of the answer to OPTIONS, beside {@link CORS_HEADERS}. No browser keeps such an
- * answer for longer than a day. A browser remembers each allowed header name by itself, so it needs
- * no Vary. Vary is for proxies that cache answers to OPTIONS.
+ * answer for longer than a day. Vary is for proxies that cache answers to OPTIONS.
  * @param asked Access-Control-Request-Headers, '' when absent
  */
 export function preflightHeaders(asked: string): string {

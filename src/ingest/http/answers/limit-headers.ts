@@ -10,7 +10,7 @@ import type { RateDecision } from '../../limit/admission.ts';
  */
 export const RATE_HINT = 'X-Sentry-Rate-Limits';
 
-/** Joins limits without a blank: sentry-php takes 60 s for the seconds behind one. */
+/** Joins limits without a blank: for a limit after a blank, sentry-php would always take 60 s. */
 export const joinHints = (hints: readonly string[]): string => hints.join(',');
 
 /** Limit for all categories of the project; sent with a 429. */
@@ -54,8 +54,8 @@ const categoriesOf = (type: string): readonly string[] =>
   Object.hasOwn(HINTED_OF_TYPE, type) ? (HINTED_OF_TYPE[type] ?? []) : [];
 
 /**
- * Returns the value of X-Sentry-Rate-Limits for an envelope with items of these types, none of
- * which is stored; undefined: no such header.
+ * Returns the value of X-Sentry-Rate-Limits for an envelope with items of these types, which are
+ * not stored; undefined: no such header.
  */
 export type UnsupportedHint = (skipped: Iterable<string>) => string | undefined;
 
@@ -76,8 +76,8 @@ export function unsupportedHintFor(stored: ReadonlySet<string>): UnsupportedHint
 // ---- Headers about a limit ----
 
 /**
- * Seconds until a window has room, from 1 to RETRY_AFTER_SEC + 1. The reset of a window is never
- * further away, but the clock of Redis or of the worker may be wrong.
+ * Seconds until a window has room. The clock of Redis or of the worker may be wrong, so the result
+ * is kept from 1 to RETRY_AFTER_SEC + 1.
  */
 function secondsUntil(resetSec: number, now: number): number {
   return Math.min(Math.max(Math.ceil(resetSec - now / 1000), 1), RETRY_AFTER_SEC + 1);

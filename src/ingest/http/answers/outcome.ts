@@ -34,9 +34,9 @@ export type Header = readonly [name: string, value: string];
 
 /**
  * Writes each header as a line break and its line. The lines of an answer are appended to the value
- * of its first header (COMMON_HEADERS), and all are passed to uWebSockets.js as that one header.
- * The library writes a value unchanged, and one call costs less than one for each header. So a
- * value must contain no line break, least of all one that a client sent.
+ * of its first header (COMMON_HEADERS), because one call of uWebSockets.js costs less than a call
+ * for each header. The library writes a value unchanged, so a value must contain no line break,
+ * least of all one that a client sent.
  */
 export const headerLines = (headers: readonly Header[]): string =>
   headers.map(([name, value]) => `\r\n${name}: ${value}`).join('');
