@@ -28,10 +28,7 @@ const MESSAGES = [
   "can't access dead object",
 ];
 
-/**
- * The source (URL of the script) of the innermost frame of such an error starts with one of these
- * schemes, or contains one of SOURCES.
- */
+/** Schemes with which the source (URL of the script) of such an error's innermost frame starts. */
 const SOURCE_SCHEMES = [
   'chrome-extension://',
   'chrome://',
@@ -40,7 +37,7 @@ const SOURCE_SCHEMES = [
   'safari-web-extension://',
 ];
 
-/** Texts of which the source of the innermost frame of such an error contains one. */
+/** Texts of which such a source contains one, if it starts with none of SOURCE_SCHEMES. */
 const SOURCES = [
   'graph.facebook.com',
   'connect.facebook.net',

@@ -103,7 +103,7 @@ function typeFiltersOf(filters: readonly Filter[]): TypeFilters | undefined {
 
 /**
  * Compiled filters without `origin`, by their names. Projects with the same filters share one
- * object, so that it is in the CPU's caches.
+ * object.
  */
 const withoutOrigins = new Map<string, CompiledFilters>();
 
@@ -182,8 +182,8 @@ export async function filterSpooled<T extends FilteredItem>(
 }
 
 /**
- * The judgement of one envelope. Its User-Agent is that of the first event or transaction that
- * names one; when none does, the request's own may count.
+ * The judgement of one envelope. The envelope's User-Agent is that of the first event or
+ * transaction that names one; when none does, the request's own may count.
  *
  * A payload with a needle is always parsed. A payload without a needle cannot name an agent for
  * which the envelope is removed, but it may name another agent, which then counts for the whole

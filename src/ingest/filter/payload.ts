@@ -39,10 +39,10 @@ export type Filter = {
   /** Types of the items whose payloads the filter looks at. */
   readonly itemTypes?: readonly JudgedType[];
   /**
-   * Lower-case ASCII texts. JSON may escape `/` as `\/`, so the list has a text with a `/` in both
-   * forms. Every payload for which the filter removes an item or an envelope holds at least one of
-   * these texts in its JSON as sent, in any case. So a payload without any of them is not parsed. A
-   * `"` in a needle means the start or end of a JSON string.
+   * Lower-case ASCII texts. When the filter removes an item or an envelope for a payload, the JSON
+   * of that payload, as sent, holds at least one of these texts, in any case. So a payload without
+   * any of them is not parsed. JSON may escape `/` as `\/`, so the list has a text with a `/` in
+   * both forms. A `"` in a needle means the start or end of a JSON string.
    */
   readonly needles?: readonly string[];
 };

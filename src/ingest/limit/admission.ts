@@ -251,9 +251,9 @@ export class Admission {
   }
 
   /**
-   * Sends one call for each scope whose requests wait and that has no call under way. Requests that
-   * get their result without a call are told in a microtask, after this flush: when told, a request
-   * may ask again, and what is asked during a flush would not be sent.
+   * Sends one call for each scope whose requests wait and that has no call under way. A request
+   * that gets its result without a call is told in a microtask, after this flush: it may ask again
+   * at once, and what is asked during a flush would not be sent.
    */
   #sendAsked(): void {
     if (this.#asked.size === 0) return;

@@ -1,12 +1,10 @@
 /**
- * Policy for a Redis that is late, cut off or away. redis.ts and the request path carry it out. One
- * decision is elsewhere: `fail` is 500, or 503 where the broker is away too (request.ts,
- * `#passOrRefuseCount`).
+ * Policy for a Redis that is late, cut off or away. redis.ts and the request path carry it out.
  *
  * *Late*: a reply takes long, but comes within 700 ms. Requests wait for it, then go on. A token
  * whose reply took more than 250 ms is asked for once more, and leases are longer while replies are
- * slow. Each request that is answered 200 is counted once. A request that has waited for more than
- * 2 s in all, the longest time of an answer, gets 503, and its position is given back.
+ * slow. A request that has waited for more than 2 s in all, the longest time of an answer, gets
+ * 503, and its position is given back.
  *
  * *Cut*: the connection breaks, or the server is read-only ({@link isCut}). Requests wait up to 700
  * ms for a new connection. A request whose call was lost makes a new call. The lost one is not sent
@@ -17,7 +15,7 @@
  * (`replyMs`), or cannot be connected to for that long. All requests that wait, and all that come
  * before Redis answers a PING, are answered at once as {@link WHILE_AWAY} says; in a cluster only
  * the requests that need the keys concerned. A server that is out of memory or short of replicas
- * answers PINGs, so there one batch of calls in 250 ms tries again.
+ * answers PINGs. Such a server gets one batch of calls every 250 ms as a trial.
  *
  * *A bug*: a script fails for another reason ({@link isScriptFault}). Requests of the failed call
  * are answered as {@link WHILE_AWAY} says, the error is logged, and other projects go on.
@@ -44,10 +42,9 @@ export const WHILE_AWAY = {
 export type AwayPolicy = (typeof WHILE_AWAY)[keyof typeof WHILE_AWAY];
 
 /**
- * Codes of replies that mean that Redis is away: it is out of memory, a replica, a replica without
- * its master, reading its files, a cluster that does not serve all keys, busy with a script, unable
- * to persist, short of replicas, or does not let us in. Redis before 7 wraps the code of a command
- * that a script calls into an ERR, so a code counts anywhere in the message.
+ * Codes of replies that mean that Redis is away: it cannot read or write now, or does not let us
+ * in. Redis before 7 wraps the code of a command that a script calls into an ERR, so a code counts
+ * anywhere in the message.
  */
 const AWAY =
   /\b(OOM|READONLY|MASTERDOWN|LOADING|CLUSTERDOWN|BUSY|MISCONF|NOREPLICAS|NOAUTH|NOPERM|WRONGPASS)\b/;

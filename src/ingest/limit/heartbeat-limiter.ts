@@ -1,7 +1,6 @@
 /**
- * Limits each heartbeat token to five pings a second, over all workers. The limit is exact: a ping
- * is refused from memory, or the script decides it. One call decides all waiting pings of a
- * heartbeat token.
+ * Limits each heartbeat token to five pings a second, over all workers. A ping is refused from
+ * memory, or heartbeat.lua decides it. One call decides all waiting pings of a heartbeat token.
  */
 import type { Clock } from '../../lib/clock.ts';
 import { REDIS_REPLY_MS_MAX } from '../../limits.ts';

@@ -108,9 +108,9 @@ export async function shareUsage(
 const OWED_MAX = 50_000;
 
 /**
- * Takes back counts of a month, for requests that were counted but of which nothing can have been
- * queued. Each refund is one decrement, which never goes below 0 and is sent once: now, or when
- * Redis answers again. A decrement whose reply is lost is not repeated, because it may have run.
+ * Takes back counts of a month, for requests that were counted and certainly not queued. Each
+ * refund is one decrement, which never goes below 0. It is sent once: now, or when Redis answers
+ * again. A decrement whose reply is lost is not repeated, because it may have run.
  */
 export class Refunds {
   readonly #options: { redis: LimitRedis; log: Log };

@@ -242,8 +242,7 @@ function createClient({ urls, replyMs, retryMs }: RedisClientOptions, secrets: S
     // Without this, closing a connection waits for the server's side, and a stopped server never
     // answers.
     disconnectTimeout: 1,
-    // ioredis's own check is off, because the answer to the PING of redis.ts tells as well whether
-    // Redis is LOADING.
+    // ioredis's own check is off, because the PING of redis.ts also tells whether Redis is LOADING.
     enableReadyCheck: false,
   } satisfies RedisOptions;
   const [first] = urls;

@@ -46,8 +46,8 @@ const userOf = (username = '', password = ''): { username?: string; password?: s
 });
 
 /**
- * Calls `onSwitch` whenever a sentinel says that another server is the primary. Without this, ten
- * seconds of calls in a commanded failover would go to the old primary, whose writes are then
+ * Calls `onSwitch` whenever a sentinel says that another server is the primary. Without this, in a
+ * failover by command, calls would go to the old primary for ten seconds, and their writes would be
  * thrown away.
  *
  * @returns a function that ends the watching

@@ -2,35 +2,29 @@
  * The connection to Redis: script calls that are gathered into batches, a deadline, and a breaker.
  * ioredis itself is behind redis-client.ts.
  *
- * *Batches*: `call` queues one script call. All calls that one callback of the event loop and its
- * microtasks queue are sent together in the nextTick that follows, as one batch. OpenExchanges
- * handles all bodies that end in one poll in one such callback, so that requests that arrived
- * together cost one write and one read for every 64 calls. While a batch is unanswered, further
- * calls wait for its reply, 5 ms at most. Just before a batch is sent, the functions that
- * `beforeFlush` registered make one call of all requests that wait for the same scope or heartbeat
- * token.
+ * *Batches*: `call` queues one script call. All calls that one callback of the event loop queues
+ * are sent together, as one batch, in the nextTick that follows. Requests that arrived together
+ * thus cost one write and one read for every 64 calls. While a batch is unanswered, further calls
+ * wait for its reply, 5 ms at most. Just before a batch is sent, the functions that `beforeFlush`
+ * registered make one call of all requests that wait for the same scope or heartbeat token.
  *
  * *Once*: no call is ever sent twice, because a call without a reply may have run. So a lost reply
  * wastes tokens or positions. The only repetition is after NOSCRIPT, when nothing has run.
  *
  * *Cut*: when the connection breaks, calls wait for a new one, up to `replyMs` from the first cut.
  * Calls that were sent and not answered are lost, and their callers may make new calls. On a single
- * server, waiting for a connection and for a reply ends at the latest `replyMs` + CUT_MS_MORE after
- * the oldest unanswered call was sent. So a request that meets both a stall and a cut is decided at
- * most CUT_MS_MORE later than after a stall alone. A server that is read-only counts as cut, too,
- * because another server may be the primary by now. In a cluster each key has a cut of its own, and
- * the caller of a lost call is told some 25 ms later.
+ * server, all waiting ends at the latest `replyMs` + CUT_MS_MORE after the oldest unanswered call
+ * was sent. A server that is read-only counts as cut, too, because another server may be the
+ * primary by now. In a cluster each key has a cut of its own, and the caller of a lost call is told
+ * some 25 ms later.
  *
  * *Away*: the breaker opens when a call has no reply after `replyMs` (700 ms; 2 s for management
  * commands), when a connection is not made again in that time, or when an error says that Redis
- * cannot write (OOM, LOADING, CLUSTERDOWN, BUSY, MASTERDOWN and their like). Then all calls in
- * flight are called back as unanswered. The connection is dropped, because Redis would still run
- * the calls that are queued on it. Later calls are refused at once, and one PING per jittered 250
- * ms is sent until one is answered. So a stall of up to 700 ms refuses no request but makes
- * requests wait. In a longer stall requests are refused at once, and a struggling server gets one
- * PING at a time from each worker instead of all calls. In a cluster one node's fault must not stop
- * the others: each call is sent alone, and after a fault only calls of the same key are refused,
- * for some 250 ms.
+ * cannot work (failure-policy.ts). Then all calls in flight are called back as unanswered. The
+ * connection is dropped, because Redis would still run the calls that are queued on it. Later calls
+ * are refused at once, and one PING per jittered 250 ms is sent until one is answered. In a cluster
+ * one node's fault must not stop the others: each call is sent alone, and after a fault only calls
+ * of the same key are refused, for some 250 ms.
  */
 import type { Clock } from '../../lib/clock.ts';
 import { remove } from '../../lib/in-flight.ts';
@@ -187,8 +181,7 @@ export class LimitRedis {
   #probing = false;
   #probeTimer: NodeJS.Timeout | undefined;
   /**
-   * The first cut since Redis last answered a call, or since a connection last held for `replyMs`:
-   * by then each call that waited for it is decided.
+   * The first cut since Redis last answered a call, or since a connection last held for `replyMs`.
    * `at` is when it happened, `decideBy` is when all waiting calls must be decided (monotonic ms).
    * In a cluster each key has a cut of its own ({@link KeyBreakers}).
    */

@@ -6,20 +6,18 @@
  * memory. Such a flood costs one script call per 300 ms at most, whatever the clients do.
  *
  * *How*: the cache is pure. It has no timer and no connection, and its caller brings the monotonic
- * clock. All is in one object, because with ten thousand active scopes each further object would be
- * in none of the CPU's caches. `take` answers from memory or not at all; `ask` describes the script
- * call that is about to be sent; `answer` takes in its reply. The cache asks for a reserve that
- * lasts about a quarter of a second at the current demand; refused requests count as demand. For
- * limits up to EXACT_LIMIT_MAX the script grants a reserve only while the window is *contended*: it
- * was full or nearly full a short time ago (admit.lua).
+ * clock. `take` answers from memory or not at all; `ask` describes the script call that is about to
+ * be sent; `answer` takes in its reply. The cache asks for a reserve that lasts about a quarter of
+ * a second at the current demand; refused requests count as demand. For limits up to
+ * EXACT_LIMIT_MAX the script grants a reserve only while the window is *contended*: it was full or
+ * nearly full a short time ago (admit.lua).
  *
  * *Three states*. *Stocked*: there is reserve, and `take` spends it, the earliest end first.
  * *Refusing*: there is no reserve, and the last reply said until when nothing can be admitted.
  * *Asking*: neither is the case, so Redis decides. Only a reply makes a scope stocked or refusing.
  * These states end when the tokens are spent or the time is over; *refusing* also ends when the
- * project's record is newer than the refusal. No field holds the state. No timer runs when a state
- * ends by time, so a field would go stale: each method derives the state from the reserve and the
- * refusal.
+ * project's record is newer than the refusal. No timer runs when a state ends by time. So no field
+ * holds the state: each method derives it from the reserve and the refusal.
  *
  * *Never too much*: the worker counts a lease from the moment at which it SENT the call. The script
  * counts it from its own clock, which it reads later, and books the tokens at the end of the lease.
@@ -43,9 +41,8 @@ import {
  */
 const LEASE_GUARD_MS = 1;
 /**
- * Shortest time in ms for which a refusal is kept. Redis frees tokens every 250 ms. After 250 or
- * 333 ms the same worker would be the first to ask for them again and again; after 300 ms workers
- * take turns.
+ * Shortest time in ms for which a refusal is kept. Redis frees tokens every 250 ms. With 250 or 333
+ * ms the same worker would always be the first to ask for them; with 300 ms workers take turns.
  */
 const REFUSAL_CACHE_MS_MIN = 300;
 

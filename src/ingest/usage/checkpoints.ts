@@ -26,9 +26,8 @@ import type { CheckpointBucket, MonthCounts } from '../../projects/usage/checkpo
 export type CheckpointStore = Pick<CheckpointBucket, 'groups' | 'groupOf' | 'write' | 'noteLoss' | 'read'>;
 
 /**
- * A project's count of a month that is not written yet and was taken out of the project's slot
- * (NOTED), because the project counts in another month now or because the count is about to be
- * written.
+ * An unwritten count that was taken out of the project's slot (NOTED), because the project counts
+ * in another month now or because the count is about to be written.
  */
 type Leftover = { project: ProjectState; month: string; count: number };
 /**

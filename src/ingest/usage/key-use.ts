@@ -94,9 +94,9 @@ export class KeyUse {
 const hoursSchema = z.record(z.string(), z.string());
 
 /**
- * Bounds a record to PROJECT_KEYS_MAX keys: first the project's own, then the removed keys that
- * were used last. Removed keys stay while there is room: this worker's copy of the project may be
- * old, and a key that seems removed may be new.
+ * Bounds a record to PROJECT_KEYS_MAX keys. The project's own keys stay, then the removed keys that
+ * were used last. Removed keys stay while there is room, because this worker's copy of the project
+ * may be old, and a key that seems removed may be new.
  */
 function bounded(hours: HoursOfUse, project: Project): HoursOfUse {
   const all = Object.entries(hours);

@@ -65,11 +65,9 @@ type LedgerOptions = { link: NatsLink; log: Log; clock?: Clock };
  *
  * The hot path only raises a counter of the project. Every LEDGER_FLUSH_MS the new counts are added
  * to one record per project and day, by compare-and-set: read the record, add, write, and begin
- * again when another worker was faster. One record per day, not one per worker and hour, keeps the
- * bucket small, but each flush of a worker makes two requests to the broker for each active
- * project. A flush writes at most LEDGER_WRITES_PER_FLUSH_MAX projects, those that have waited
- * longest first. So ten thousand active projects cost no more than a few hundred, and each has its
- * turn every few minutes.
+ * again when another worker was faster. A flush writes at most LEDGER_WRITES_PER_FLUSH_MAX
+ * projects, those that have waited longest first. So ten thousand active projects cost no more than
+ * a few hundred, and each has its turn every few minutes.
  *
  * These counts are statistics, not accounting. A worker that is killed loses what it has not
  * written (with ten thousand active projects up to 200 s). A write whose answer was lost may count
