@@ -22,8 +22,9 @@ const PAUSE_MS = 1_000;
 export type Backfill = { from: S3Setting; to: Sink; span: Span; project?: string; after?: string };
 
 /**
- * Progress, reported after each object. Places, compared as texts, are in the order of the objects.
- * `stored`: rows that the sink did not have before. `refused`: rows that the sink does not take.
+ * Progress, reported after each object. `place`: names the object, and sorts as text in the order
+ * of reading. `stored`: rows that the sink did not have before. `refused`: rows that the sink does
+ * not take.
  */
 export type BroughtObject = {
   place: string;

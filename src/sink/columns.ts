@@ -242,7 +242,7 @@ class Walk {
   }
 
   /**
-   * Reads the value at `start`, which is no blank.
+   * Reads the value that begins at `start`.
    * @returns the place behind the value and the blanks that follow
    */
   value(start: number, node: Node | undefined): number {

@@ -174,8 +174,8 @@ function insertion(
 }
 
 /**
- * Fills in the attributes that the SDK of a container of logs, spans or metrics asks the server
- * for. All other bytes stay as they are.
+ * Fills in the attributes that a container of logs, spans or metrics asks for. All other bytes stay
+ * as they are.
  * @param json valid JSON on one line
  * @param index place of the item in its envelope
  * @returns the same bytes when there is nothing to do

@@ -89,8 +89,8 @@ export type SinkRecord = {
 export type CountedUsage = { projectId: string; month: string; position: number };
 
 /**
- * Number of a batch's records of a type. `stored`: the batch stored them. `resent`: it left them
- * out, because they are a client's resend of a stored record.
+ * How many records of a type a batch stored or left out. `resent`: left out, because they are a
+ * client's resend of stored records.
  */
 export type SinkCount = { type: RecordType; result: 'stored' | 'resent'; count: number };
 

@@ -11,8 +11,8 @@ import type { TableName } from './tables.ts';
 
 /**
  * A batch of the clickhouse sink. Its rows wait in memory until the batch is prepared or committed,
- * or until they have SINK_BATCH_BYTES_MAX. Then the batch looks up and notes the keys of items that
- * clients may send again, and inserts the rows of each table together.
+ * or until they have SINK_BATCH_BYTES_MAX. Then the batch notes the items that clients may send
+ * again (seen.ts), and inserts the rows of each table together.
  */
 export class ClickHouseBatch implements SinkBatch {
   readonly #server: Server;

@@ -59,8 +59,8 @@ export async function insertRows(server: Server, insert: Insert): Promise<Refuse
 }
 
 /**
- * Stores the rows that violate no constraint, in one insert. This takes a few statements, however
- * many rows violate one.
+ * Stores the rows that violate no constraint. This takes a few statements, however many rows
+ * violate one.
  *
  * The rows that the table then lacks are taken for the violating ones. But a replica that lags
  * behind may lack good rows, too, which must not become dead letters. So the store has to confirm
@@ -87,7 +87,7 @@ async function violatingRows(
   if (places.length < rows.length) return undefined;
   const stored = await storedRows(server, insert.table, places);
   const lacking = rows.filter((_, at) => !stored.has(places[at]?.rowKey ?? ''));
-  // Stores nothing, and fails if one of these rows breaks no rule.
+  // This insert stores nothing. It is refused if one of these rows breaks no rule.
   const breaksNone = `throwIf(ifNull(${holds}, 0))`;
   if (lacking.length > 0 && (await refusalOf(server, insert, lacking, breaksNone))) return undefined;
   const reason = [...new Set(rules.values())].join(', ');

@@ -83,8 +83,7 @@ const timeToLive = (days: number): string =>
   `TTL toDateTime(least(toDate32(day) + toIntervalDay(${days + 1}), toDate32('2106-01-01')), 'UTC')`;
 
 /**
- * Sets the retention: the rows of a day are removed this many days after the day's end. Whole parts
- * are removed at once.
+ * Sets the retention: the rows of a day are removed this many days after the day's end.
  * @throws UnavailableError
  */
 export async function setRetention(server: Server, days: number): Promise<void> {

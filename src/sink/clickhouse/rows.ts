@@ -37,7 +37,7 @@ export const dayOf = (ms: number): number => Math.min(Math.max(Math.floor(ms / D
 
 /** What is needed to find a row in its table. */
 export type RowPlace = { rowKey: Buffer; receivedAt: number };
-/** The origin of a row of a buffer. The `projectId` of a heartbeat's row is empty. */
+/** Where a row comes from. The `projectId` of a heartbeat's row is empty. */
 export type Origin = Omit<RefusedRow, 'reason'> & RowPlace & { type: RecordType; projectId: string };
 /** The rows of one table, and the origin of each row. */
 export type TableRows = { readonly buffer: RowBuffer; readonly origins: Origin[] };

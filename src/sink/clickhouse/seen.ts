@@ -2,9 +2,10 @@
  * The table `seen_items`: items that clients may send again, and the times when they were received.
  * It forgets an item after two hours.
  *
- * An item is noted before its row is stored. If the process ends between the two, the frame comes
- * again and finds its own row key in the note. So its item is stored, and not taken for a resend of
- * itself. Two processors that get an item and its resend at the same moment may both store it.
+ * An item is noted here before its row is stored. If the process ends between the two, the frame
+ * comes again and finds its own row key in the note. So its item is stored, and not taken for a
+ * resend of itself. Two processors that get an item and its resend at the same moment may both
+ * store it.
  *
  * Some noted items are never stored: the server refused the row, or the frame was set aside after
  * the item was noted. Such an item is a dead letter, and a replay brings it back in another frame

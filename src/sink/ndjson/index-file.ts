@@ -2,9 +2,9 @@
  * The index of a batch: the keys by which the sink recognises frames and items that it has stored,
  * and the batch's counts.
  *
- * The file has one line of JSON (the header). Then follow 16 bytes of key and a 16-bit count of
- * stored entries for each frame, and 16 bytes of key and the received_at as a double for each item
- * that a client may send again. Numbers are little-endian.
+ * The file begins with one line of JSON (the header). Then come, for each frame, 16 bytes of key
+ * and a 16-bit number of stored entries. Then come, for each item that a client may send again, 16
+ * bytes of key and received_at as a double. Numbers are little-endian.
  */
 import { z } from 'zod';
 import { KEY_BYTES } from '../item-key.ts';

@@ -160,8 +160,8 @@ export class StreamJournal implements StreamSink, BatchJournal {
     const index = decodeIndex(bytes, path);
     if (!newest || !(await isUncommitted(this.#dir, n, index))) return this.#learn(n, index);
     await remove(path);
-    // The removal must be durable before <n>.tmp is removed: an index that came back without its
-    // <n>.tmp would count as committed.
+    // The removal must be durable before <n>.tmp is removed. Otherwise a power cut could bring the
+    // index back without its <n>.tmp, and the index would count as committed.
     await syncFolder(this.#journal);
   }
 

@@ -59,9 +59,9 @@ const CHECK_VIOLATION = '23514';
  */
 export class PostgresBatch implements SinkBatch {
   readonly #target: BatchTarget;
-  /** Number of entries that are stored or in this batch, by frame key in hex. */
+  /** For each frame, by its key in hex: number of its entries that are stored or in this batch. */
   readonly #known: Map<string, number>;
-  /** Number of entries that were stored before this transaction claimed the frame's key. */
+  /** For each frame: number of its entries that were stored before this transaction. */
   readonly #storedBefore = new Map<string, number>();
   readonly #tally = new Tally();
   readonly #counts = new RecordCounts();

@@ -81,7 +81,7 @@ async function run<Row extends QueryResultRow>(
 }
 
 /**
- * Begins a transaction. Its settings end with it, so that it works behind a connection pooler. A
+ * Begins a transaction. The settings end with it, so they do no harm behind a connection pooler. A
  * processor that stands still within a transaction holds locks that others wait for, so the server
  * ends such a transaction after POSTGRES_IDLE_MS_MAX. A commit is answered only when it is on the
  * disk.

@@ -11,7 +11,7 @@ import type { Transaction } from './database.ts';
 
 type Question = { sql: string; values: unknown[] };
 
-/** Returns the hash of the record's value in the form in which the table holds it. */
+/** Returns the hash of the record's value as the table holds it. */
 function digest({ fields, json }: SentRecord): Buffer {
   const isQuoted = 'token' in fields ? fields.bodyIn === 'body_base64' : fields.isBase64;
   const isNothing = 'token' in fields && fields.bodyIn === undefined;
