@@ -1,4 +1,4 @@
-/** Management operations that ask the management API of an ingest. */
+/** Does the management operations by requests to the management API of ingest. */
 import type { RecordedChange } from '../projects/audit-change.ts';
 import type { FiledDeadLetter, LetterPage, SequencePage } from './dead-letters/box.ts';
 import type { Replayed } from './dead-letters/replay.ts';
@@ -29,7 +29,7 @@ import type {
 import type { Seen, Sighting, TailWanted } from './tail-item.ts';
 import type { Usage, UsageByHour } from './usage.ts';
 
-/** Entries in a page when a caller wants the whole list. */
+/** Size of the pages in which a whole list is fetched. */
 const PAGE = 1_000;
 /** Media type of an answer of lines, each with a JSON value. */
 const LINES_TYPE = 'application/x-ndjson';
@@ -43,9 +43,7 @@ type Sent = {
   headers?: Readonly<Record<string, string>>;
   signal?: AbortSignal;
 };
-/**
- * Page of a list: at most `limit` entries behind `after`. Further fields are filters of the list.
- */
+/** Page of a list: at most `limit` entries that follow `after`. Further fields filter the list. */
 type Page = { after?: string | number | undefined; limit?: number | undefined } & Readonly<
   Record<string, string | number | boolean | undefined>
 >;
@@ -217,7 +215,7 @@ export class ApiOperations implements Operations {
   }
 
   async purgeDeadLetter({ id, sequence: revision }: FiledDeadLetter): Promise<void> {
-    // A dead letter that was removed or filed anew since it was read needs no purge.
+    // A dead letter needs no purge if it was removed or filed anew since the caller read it.
     await this.#ask('DELETE', `/dead-letters/${segment(id)}`, { revision }).catch((error: unknown) => {
       const isGone = error instanceof OperationError && ['unknown', 'conflict'].includes(error.kind);
       if (!isGone) throw error;

@@ -301,7 +301,7 @@ export class DirectOperations implements Operations {
     if (found) return readHistory(link, found.project.id, page);
     const changes = await readHistory(link, idOrAlias, page);
     if (changes.length > 0) return changes;
-    // The page is also empty when it lies behind the last change of a deleted project.
+    // The page is also empty when it begins after the last change of a deleted project.
     const [first] = await readHistory(link, idOrAlias, { limit: 1 });
     if (!first) throw new UnknownNameError(`There is no project ${idOrAlias}.`);
     return changes;

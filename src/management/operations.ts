@@ -33,7 +33,9 @@ export type Presence = 'new' | 'there';
 /** The deleted record, or the id alone when only the usage of an earlier project was left. */
 export type DeletedProject = ProjectJson | { id: string };
 
-/** Page of a list: at most `limit` entries behind the name `after`, in the order of the list. */
+/**
+ * Page of a list: at most `limit` entries that follow the name `after`, in the order of the list.
+ */
 export type NamePage = { after?: string | undefined; limit?: number | undefined };
 
 export const PROJECT_SORTS = ['id', 'name', 'usage'] as const;
@@ -48,7 +50,7 @@ export type ProjectPage = NamePage & {
   sort?: (typeof PROJECT_SORTS)[number] | undefined;
   /** Whether the list has each project's usage. A list that is sorted by usage always has it. */
   usage?: boolean | undefined;
-  /** Usage of the project `after` in the page before, when usage sorts the list. */
+  /** When usage sorts the list: the usage that the project `after` had on the page before. */
   used?: number | undefined;
 };
 
@@ -73,13 +75,16 @@ export type Tail = { ended: Promise<never>; stop(): void };
 export interface Operations {
   /**
    * Whether the host in DSNs and heartbeat URLs is a guess, because no setting says where clients
-   * reach ingest. The management API tells it with each answer.
+   * reach ingest.
    */
   readonly isUrlGuessed: boolean;
   createProject(wanted: WantedProject): Promise<StoredProjectJson>;
   /** Finds a project by its id or alias, as the operations below do. */
   getProject(idOrAlias: string): Promise<StoredProjectJson>;
-  /** Lists projects in the order of `page`, else short ids first; without `page` all projects. */
+  /**
+   * Lists a page of projects, or all without `page`. Short ids come first unless `page` has an
+   * order.
+   */
   listProjects(page?: ProjectPage): Promise<ProjectJson[]>;
   setProject(idOrAlias: string, changes: ProjectChanges, wanted?: Revision): Promise<StoredProjectJson>;
   /**

@@ -5,7 +5,7 @@ import { type ItemType, isOtlp } from '../lib/item-types.ts';
 import { expanded } from '../processor/decode/otlp/request.ts';
 import { decodeFrame, type Entry, type EntryItem, type EnvelopeEntry, FrameError } from '../stream/frame.ts';
 
-/** The fields of the record that the sink will store, as far as they are known before. */
+/** The fields of the record that the sink will store, as far as they are known before that. */
 export type SeenItem = {
   project_id?: string;
   type: ItemType | 'heartbeat';
@@ -93,7 +93,7 @@ function shownItems(item: EntryItem): EntryItem[] {
 
 /**
  * Finds the wanted items of an entry. The types of the containers in an OTLP request are known only
- * when it is parsed, so its function may make no line.
+ * when it is parsed, so the function for such a request may make no line.
  */
 export function sightingsOf(entry: Entry, { project, type }: TailWanted): Sighting[] {
   const isWanted = (one: { type: string }): boolean => type === undefined || type === one.type;

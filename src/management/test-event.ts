@@ -113,8 +113,8 @@ async function send(
 }
 
 /**
- * Whether a frame with the event is in a stream. Frames without the event leave their range, so
- * that they are not read again.
+ * Whether a frame with the event is in a stream. Ranges shrink past frames without the event, so
+ * that these frames are not read again.
  */
 async function isQueued(
   manager: JetStreamManager,

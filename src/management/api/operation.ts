@@ -35,7 +35,7 @@ export type Operation = {
   run(asked: Asked<unknown, unknown>): Promise<Answer>;
 };
 
-/** Makes an operation, and gives `run` the types that the schemas parse. */
+/** Makes an operation. The types of `run` come from the schemas. */
 export function operation<Query, Body = undefined>(
   schemas: { query: z.ZodType<Query>; body?: z.ZodType<Body> },
   run: (asked: Asked<Query, Body>) => Promise<Answer>,

@@ -1,4 +1,4 @@
-/** Pages of lists: at most `limit` entries behind `after`. */
+/** Pages of lists: at most `limit` entries that follow `after`. */
 import { z } from 'zod';
 
 const LIMIT_DEFAULT = 100;

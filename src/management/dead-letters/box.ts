@@ -30,7 +30,8 @@ export type FiledDeadLetter = DeadLetterFacts & {
   filedUnder: string;
   parts: number;
   /**
-   * Length of the body, in bytes. The body comes first in the dead letter, and only it is replayed.
+   * Length of the body, in bytes. The body comes first in the dead letter. Only the body is
+   * replayed.
    */
   bodyBytes: number;
   bytes: number;
@@ -44,9 +45,9 @@ export type FiledDeadLetter = DeadLetterFacts & {
 };
 
 /**
- * Subject filters for manifests. The second matches manifests of this build, `<project>.<id>`. The
- * first matches manifests of earlier builds, `<id>`. The parts of earlier builds, `<id>.<k>`, match
- * the second as well; `list` skips these parts, because they have no header with a kind.
+ * Subject filters for manifests: `<id>` of earlier builds, and `<project>.<id>` of this build. The
+ * second filter also matches parts of earlier builds, `<id>.<k>`. `list` skips these parts, because
+ * they have no header with a kind.
  */
 const MANIFESTS = [`${DEAD_LETTERS_SUBJECT}.*`, `${DEAD_LETTERS_SUBJECT}.*.*`] as const;
 
@@ -69,7 +70,7 @@ const isWanted = (letter: FiledDeadLetter, { project, reason, since, before }: L
   (since === undefined || Date.parse(letter.filedAt) >= Date.parse(since)) &&
   (before === undefined || Date.parse(letter.filedAt) < Date.parse(before));
 
-/** Error for a dead letter whose bytes are not all there. Its manifest is there. */
+/** Error for a dead letter that lacks bytes although its manifest is there. */
 export class BytesGoneError extends OperationError {
   override name = 'BytesGoneError';
 
@@ -92,7 +93,7 @@ export class DeadLetterBox {
   }
 
   /**
-   * Lists at most `limit` dead letters behind the sequence `after`, oldest first. Reads only
+   * Lists at most `limit` dead letters that follow the sequence `after`, oldest first. Reads only
    * headers, not bodies.
    */
   async list(page: LetterPage = {}): Promise<FiledDeadLetter[]> {

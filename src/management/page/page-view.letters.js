@@ -32,7 +32,7 @@ function deadLetters({
   const said = $('letters-said');
   const letterRows = section.querySelector('tbody');
   const all = section.querySelector('details');
-  /** Letters with the same reason and project, by both. */
+  /** Groups of letters that have the same reason and project. */
   let groups = new Map();
   /** Name of the group whose letters alone are shown; undefined when all are. */
   let chosen;
@@ -81,7 +81,10 @@ function deadLetters({
     return found;
   }
 
-  /** Does `act` with each letter, AT_ONCE at a time. Returns what became of each, in their order. */
+  /**
+   * Does `act` with each letter, AT_ONCE at a time. Returns what became of the letters, in their
+   * order.
+   */
   async function forEach(letters, act) {
     const done = el('progress', { max: `${letters.length}`, value: '0', 'aria-label': 'done' });
     $('outcomes').replaceChildren(done);
