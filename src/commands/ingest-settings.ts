@@ -8,8 +8,7 @@ import { bytesText } from '../stream/setup/config-diff.ts';
 
 /**
  * Checks settings that only ingest needs: its ports, its number of workers and its spool. Other
- * programs read the same environment, but start without these settings. Spool files have no names,
- * so only ingest can bound them: they must never fill a volume that other programs share.
+ * programs read the same environment, but start without these settings.
  */
 export function ingestProblems(settings: SoundSettings): string[] {
   const { SLUICE_PORT: port, SLUICE_SPOOL_DIR: dir = tmpdir(), SLUICE_SPOOL_MAX_BYTES: bound } = settings;

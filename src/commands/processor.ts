@@ -25,7 +25,7 @@ async function run(): Promise<void> {
   if (ignored.length > 0) log.info({ ignored }, 'names of Kubernetes service links were ignored');
   const stopped = untilStopped();
   const processor = await Promise.race([runProcessor(config, log), stopped]);
-  // Without a processor, the process was told to stop while it still waited for the broker. A
+  // `processor` is undefined when the process was told to stop while it waited for the broker. A
   // connection attempt cannot be cancelled, and no frame is in hand, so the process ends at once.
   if (!processor) process.exit(0);
   await stopped;

@@ -57,8 +57,8 @@ export async function runProgram(program: Command, args: readonly string[]): Pro
 }
 
 function statusOf(error: unknown): number {
-  // An error of Commander is not printed again, because Commander has printed its message. It also
-  // throws after help and version, with status 0.
+  // An error of Commander is not printed again, because Commander has printed its message. After
+  // help and version, Commander throws an error with status 0.
   if (error instanceof CommanderError) return error.exitCode === 0 ? DONE : WRONG_USAGE;
   process.stderr.write(`sluice: ${harmless(reasonOf(error))}\n`);
   const isUsage = [UsageError, InvalidError, ConfigError].some((kind) => error instanceof kind);

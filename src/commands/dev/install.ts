@@ -27,8 +27,8 @@ function missingServers(host: Host): ServerKind[] {
 }
 
 /**
- * Options with which apt-get waits 300 s for another apt, which may be at work on a machine that
- * has just started, and repeats a failed download three times.
+ * Options of apt-get: wait 300 s for another apt, which may run on a machine that has just started,
+ * and repeat a failed download three times.
  */
 const PATIENT = ['-o', 'DPkg::Lock::Timeout=300', '-o', 'Acquire::Retries=3'];
 /**

@@ -52,7 +52,7 @@ export const LASTING_PORTS = { from: 20_000, to: 32_000 } as const;
 
 /**
  * Finds a TCP port of the loopback interface that is free at the moment. No outgoing connection can
- * take the port afterwards; only a server that draws the same number can.
+ * take the port afterwards; only a server that picks the same port can.
  */
 export async function freePort(): Promise<number> {
   const { from, to } = LASTING_PORTS;

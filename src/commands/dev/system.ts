@@ -18,14 +18,14 @@ import { type Child, CommandChild, superviseServer } from './supervisor.ts';
 
 const READY_MS_MAX = 30_000;
 /**
- * How often an idle Redis wakes up, each second. Its default of 10 takes 3 ms of CPU a second. Less
- * than 2 would make a stop wait for a second, because Redis looks for a stop when it wakes up.
+ * How often an idle Redis wakes up in a second. The default of 10 takes 3 ms of CPU a second. With
+ * 1, a stop would take a second, because Redis looks for a stop when it wakes up.
  */
 const REDIS_HZ = 2;
 const FIRST_ID = '1';
 /**
- * The demo project has no quota, no filters and the highest plan, so that nearly everything one
- * sends is stored.
+ * The demo project has no quota, no filters and the highest plan, so that nearly everything is
+ * stored.
  */
 const DEMO: NewProject = { plan: 'Platform', overage: false, filters: [], allowedOrigins: [] };
 
@@ -233,8 +233,7 @@ export class DevStart {
 
 /** Makes the URL at which this machine reaches a program that listens on `host`. */
 function urlOf(host: string, port: number): string {
-  // The URL does not say localhost, because clients first try ::1 for localhost, and nothing
-  // listens on ::1.
+  // For 0.0.0.0 the URL does not say localhost: clients would first try ::1, where nothing listens.
   if (host === '0.0.0.0') return `http://127.0.0.1:${port}`;
   if (host === '::') return `http://localhost:${port}`;
   return `http://${host.includes(':') ? `[${host}]` : host}:${port}`;
