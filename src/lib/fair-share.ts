@@ -17,7 +17,7 @@ import { newSlot, type Slotted } from './slots.ts';
 
 /**
  * Picks the member of `waiting` whose project has the least at work; undefined when nothing waits.
- * Among equals, the member that comes first in `waiting`, which is in the order of arrival, wins.
+ * Among equals, the first member wins, because `waiting` is in the order of arrival.
  */
 export function nextInTurn<T>(waiting: readonly T[], atWork: (one: T) => number): T | undefined {
   let next: T | undefined;

@@ -1,6 +1,6 @@
 /**
  * Facts about OTLP requests that ingest and the processor share: the encodings, the lists around
- * the records, and the header of the item as which a request is queued.
+ * the records, and the header of the item that carries a request.
  */
 import type { OtlpType } from './item-types.ts';
 
