@@ -45,20 +45,20 @@ const mayShare = ({ count }: Delivery): boolean => count < DELIVERIES_BEFORE_ALO
  * Brings the frames of one stream into the sink: takes frames, writes them as one batch,
  * acknowledges them, and takes the next.
  *
- * The first batch after a quiet second leaves at once. The next batch begins one second after the
- * last one began, or as soon as enough frames for a full batch are here. So an item waits about a
- * second at most, and a sink writes few files. No frame is skipped: while the disk or the broker
- * fails, the same frames are tried again with growing pauses, and `working()` keeps the broker from
- * delivering them a second time.
+ * The first batch after a quiet second leaves at once. The next one begins a second after the last
+ * one began, or as soon as the frames fill it. So an item waits about a second at most, and a sink
+ * writes few files. No frame is skipped: while the disk or the broker fails, the same frames are
+ * tried again with growing pauses, and `working()` keeps the broker from delivering them a second
+ * time.
  *
  * Poison: a frame that is delivered for the third time may have ended the process before. The
  * process handles such a frame alone. First it asks the sink whether the frame is stored: a process
  * may have stored it and died before the acknowledgement. If so, the frame is only acknowledged.
- * Otherwise the process counts each phase of its work on the frame in the broker, before the phase
- * begins (crash-counts.ts). The count is removed when the frame was handled, so a count that is
- * found at the next delivery shows that a process ended while it handled this frame. When the count
- * reaches three (FRAME_CRASHES_MAX), the frame is set aside and its items are not decoded. Setting
- * aside is counted in the same way: when the count reaches six, the frame is set aside unread.
+ * Otherwise, before each phase of its work on the frame, the process raises a count in the broker
+ * (crash-counts.ts). It removes the count when the frame is handled. So a count that is found at
+ * the next delivery shows that a process ended with this frame. At three (FRAME_CRASHES_MAX) the
+ * frame is set aside: it becomes dead letters, and its items are not decoded. If processes end even
+ * then, the frame is set aside unread at six.
  */
 export class StreamConsumer {
   readonly #options: StreamConsumerOptions;
@@ -80,19 +80,13 @@ export class StreamConsumer {
    */
   readonly #unstored: Delivery[] = [];
   /**
-   * Heavy frames that are being decoded in advance, while later frames of the stream go on. Each
-   * has a promise that resolves when the frame is decoded.
+   * Heavy frames that are decoded beside the frames behind them, each with a promise that resolves
+   * when it is decoded.
    */
   readonly #ahead = new Map<Delivery, Promise<void>>();
-  /**
-   * Frames that were ever taken out of the stream to be decoded in advance. A frame is taken out
-   * only once.
-   */
+  /** Frames that were decoded in advance. This is done only once for each frame. */
   readonly #wereAhead = new WeakSet<Delivery>();
-  /**
-   * How often a process ended with each frame, as read at this process's first attempt at the
-   * frame.
-   */
+  /** The crash count of each frame, as read at this process's first attempt at the frame. */
   readonly #crashes = new WeakMap<Delivery, number>();
   /** Whether the last attempt failed. The next success clears it. */
   failing = false;
@@ -147,9 +141,7 @@ export class StreamConsumer {
     return this.#stopping.signal.aborted;
   }
 
-  /**
-   * Whether the consumer is stopped and the frames left in hand cannot be stored, or not in time.
-   */
+  /** Whether the consumer stops, and cannot store the frames in hand in time. */
   get #mustGiveBack(): boolean {
     return this.#stopped && (this.failing || this.#options.clock.monotonic() >= this.#stopBy);
   }
@@ -186,10 +178,10 @@ export class StreamConsumer {
   }
 
   /**
-   * Starts to decode a heavy frame in advance, while later frames of the stream go on. The decoded
-   * frame goes back into the queue.
-   * @returns false when the frame is to be decoded in its turn, because it is not heavy, may not
-   * share a batch or was taken out of the stream before, or because the consumer stops
+   * Starts to decode a heavy frame in advance, beside the frames behind it. The decoded frame goes
+   * back into the queue.
+   * @returns false when the frame is to be decoded in its turn: it is not heavy, must be handled
+   * alone, or was decoded in advance before; or the consumer stops
    */
   #decodesAhead(frame: Delivery): boolean {
     const { queue, writer, heavyFrames } = this.#options;
@@ -252,8 +244,8 @@ export class StreamConsumer {
   }
 
   /**
-   * Handles suspicious frames one by one while all other consumers wait. Several of them share one
-   * turn, because a few kills from outside make thousands of sound frames come for the third time.
+   * Handles suspicious frames one by one while all other consumers wait. Many frames share one such
+   * wait, because a few kills from outside make thousands of sound frames come for the third time.
    */
   async #handleOneByOne(
     frames: readonly Delivery[],
@@ -274,8 +266,7 @@ export class StreamConsumer {
     this.#crashes.set(frame, crashes);
     const isStored = await writer.acknowledgeStored(frame);
     if (!isStored) await this.#tryAlone(frame, crashes);
-    // A failed clear() does no harm: the count is read only if the frame comes again, and the sink
-    // knows the frame by then.
+    // A count that stays does no harm: if the frame comes again, the sink knows it.
     await crashCounts
       .clear(frame)
       .catch((error) => log.warn({ err: error }, 'processor: count of crashes stays'));
@@ -295,8 +286,8 @@ export class StreamConsumer {
       else await writer.write([frame], report);
     } catch (error) {
       // When the sink or the broker is away, the frame is not to blame, and its old count is
-      // restored. Any other error is a bug, which ends the process. It has the weight of decoding
-      // in either phase, because it is certainly no kill from outside.
+      // restored. Any other error is a bug, which ends the process. It weighs as much as a crash in
+      // decoding, whatever the phase: it is certainly no kill from outside.
       if (error instanceof UnavailableError) await crashCounts.write(frame, crashes);
       else await crashCounts.write(frame, crashes + CRASH_WEIGHT.decoding).catch(() => undefined);
       throw error;

@@ -7,10 +7,9 @@ import type { Phase } from './frame-writer.ts';
 
 /**
  * How much one ended process adds to a frame's crash count, by the phase of its work. A kill from
- * outside cannot be told from a crash. But such kills mostly hit the phase that takes the most
- * time, which is storing; a poisonous frame ends the process within the millisecond in which its
- * bytes are decoded. With equal weights, one of three test runs with 200 kills over 100,000 items
- * set good frames aside.
+ * outside cannot be told from a crash. But kills mostly hit storing, which takes the most time,
+ * while a poisonous frame ends the process as soon as it is decoded. With equal weights, one of
+ * three test runs with 200 kills over 100,000 items set good frames aside.
  */
 export const CRASH_WEIGHT: Readonly<Record<Phase, number>> = { decoding: 1, storing: 1 / 4 };
 
@@ -21,8 +20,8 @@ export const CRASH_WEIGHT: Readonly<Record<Phase, number>> = { decoding: 1, stor
 export const isPoison = (crashes: number): boolean => crashes >= FRAME_CRASHES_MAX;
 
 /**
- * Whether processes kept ending even while they set the frame aside. Then not even the frame's
- * layout is read again.
+ * Whether processes kept ending even while they set the frame aside. Then the frame is not even
+ * read again.
  */
 export const mustStayUnread = (crashes: number): boolean => crashes >= 2 * FRAME_CRASHES_MAX;
 
@@ -32,9 +31,8 @@ const subjectOf = ({ stream, sequence }: Delivery): string =>
   `$KV.${COUNTERS_BUCKET}.crashes.${stream}.${sequence}`;
 
 /**
- * Counts how often each suspicious frame has ended a process, weighted by {@link CRASH_WEIGHT}. The
- * count is written before each phase of the work on the frame, and removed after the frame was
- * handled. So a count that is found comes from processes that ended while they handled the frame.
+ * Counts how often each suspicious frame has ended a process, weighted by {@link CRASH_WEIGHT}.
+ * consumer.ts says when it is written and removed.
  */
 export class CrashCounts {
   readonly #link: NatsLink;

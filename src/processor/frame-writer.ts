@@ -44,8 +44,8 @@ export type FrameWriterOptions = {
   deadLetters: DeadLetters;
   metrics: ProcessorMetrics;
   /**
-   * Shared by all writers of the process: an entry with parts or recordings is written while no
-   * other such entry is.
+   * Shared by all writers of the process: they write entries with parts or recordings one at a
+   * time.
    */
   largeGate: Gate;
   /** Shared by all writers of the process. */
@@ -67,7 +67,8 @@ export type WriteReport = {
   /** Called with frames that are stored and acknowledged, perhaps after write() has resolved. */
   done(stored: readonly Delivery[]): void;
   /**
-   * Called earlier with frames that the sink holds in memory. Their bytes are not read any more.
+   * Called with frames that the sink holds in memory and will store later. Their bytes are not read
+   * any more.
    */
   held?(frames: readonly Delivery[]): void;
   /**
@@ -80,8 +81,8 @@ export type WriteReport = {
 };
 
 /**
- * How often a stream is asked whether a frame is gone, PARTS_LOOK_MS apart. The stream's replicas
- * forget an acknowledged frame within a moment of each other.
+ * How often a stream is asked whether a frame is gone, PARTS_LOOK_MS apart. Its replicas may forget
+ * an acknowledged frame at slightly different moments.
  */
 const GONE_LOOKS = 3;
 const PARTS_LOOK_MS = 100;
@@ -192,7 +193,7 @@ export class FrameWriter {
           batch = await this.#begin(frameIds);
           await report.entering?.('decoding');
         }
-        this.#takeAhead(delivery); // drops items decoded ahead that the sink had already
+        this.#takeAhead(delivery); // drops what was decoded in advance, if the sink had it already
         this.#attempted.add(delivery);
         this.#complete.push(delivery);
       }
@@ -269,18 +270,17 @@ export class FrameWriter {
   }
 
   /**
-   * Commits the batch. Once the sink has stored it, the frames are acknowledged; once the broker
-   * has confirmed that, their parts are removed. The promise that the caller gets settles at the
-   * first of these events:
+   * Commits the batch and acknowledges its frames. Removes their parts once the broker has
+   * confirmed this. The promise settles at the first of these events:
    *
-   * - *Held*: the sink has taken the batch, and stores it later; `#stored` waits for that. The
-   *   promise resolves, so that the next batch may begin.
-   * - *Stored*: all of the above is done. The promise resolves.
-   * - *Failed*: the promise rejects. After `held` nobody waits for it any more, and a sink must not
-   *   fail, so a failure is then a bug: the error is left unhandled and ends the process.
+   * - *Held*: the sink has taken the batch, and stores it later. The promise resolves, so that the
+   *   next batch may begin.
+   * - *Stored*: the sink has stored the batch, and its frames are acknowledged. The promise
+   *   resolves.
+   * - *Failed*: the promise rejects. A failure after *held* is a bug: the error is left unhandled,
+   *   and ends the process.
    *
-   * Records and dead letters are counted once, at the first of *held* and *stored*. With
-   * `report.now` the call also waits for all batches that the sink held before.
+   * With `report.now` the promise also waits until all batches that the sink holds are stored.
    */
   async #commit(batch: SinkBatch, deliveries: readonly Delivery[], report: WriteReport): Promise<void> {
     const letters = this.#letters;
@@ -397,8 +397,7 @@ export class FrameWriter {
 
   /**
    * Returns the items of a frame that was decoded in advance; undefined for other frames. Their
-   * bytes no longer count as waiting: the batch gets their records, and writes records as they
-   * come.
+   * bytes no longer count as waiting for a batch.
    */
   #takeAhead(delivery: Delivery): DecodedAhead | undefined {
     const ahead = this.#ahead.get(delivery);
@@ -532,9 +531,8 @@ export class FrameWriter {
   }
 
   /**
-   * Adds `ms` to the work of the item's project, in the first attempt at the frame only: a repeated
-   * attempt is not the project's doing. Items that were decoded ahead do not count, because no
-   * other frame waited for them.
+   * Adds `ms` to the work of the item's project, only in the first attempt at the frame. Items that
+   * were decoded in advance do not count, because no other frame waited for them.
    */
   #noteWork({ delivery }: Place, { entry, isAhead }: EnvelopeItems, ms: number): void {
     if (isAhead || this.#attempted.has(delivery)) return;
@@ -587,10 +585,7 @@ function onlyEnvelope(frame: Uint8Array): EnvelopeEntry | undefined {
   return slot?.ok && slot.entry.kind === 'envelope' ? slot.entry : undefined;
 }
 
-/**
- * Reads the slots of a frame; none when its layout cannot be read. For a frame that is being set
- * aside, that is no error.
- */
+/** Reads the slots of a frame; none when its layout cannot be read. */
 function slotsIfReadable(frame: Uint8Array): FrameSlot[] {
   try {
     return decodeFrame(frame);

@@ -8,8 +8,9 @@ import {
 import type { Delivery } from './delivery.ts';
 
 /**
- * Number of looks at the frames in hand in one ack wait. The broker is told of a frame at the
- * second look that finds it, so after half of the ack wait at the latest.
+ * How often in one ack wait (after which the broker delivers a frame again) the frames in hand are
+ * looked at. The broker gets `working()` for a frame that two looks find, so after half of the ack
+ * wait at the latest.
  */
 const LOOKS_PER_ACK_WAIT = 4;
 
@@ -145,8 +146,8 @@ export class FramesInHand {
   }
 
   /**
-   * Resolves when a first frame comes or a frame is put back, when the queued frames fill a batch,
-   * after {@link starve}, when no more frames will come, or after `ms`.
+   * Resolves when a frame comes to an empty queue or is put back, when the queue fills a batch, or
+   * at {@link starve} or {@link complete}; after `ms` at the latest.
    */
   async untilChange(ms?: number): Promise<void> {
     if (this.#isComplete) return;
@@ -235,8 +236,8 @@ export class FramesInHand {
 const BLOCK_BYTES = 2 * FRAME_BYTES_MAX;
 
 /**
- * Memory that frames fill one behind the other. When all its frames are released, it is filled from
- * the start again.
+ * Memory that frames fill one behind the other. When all its frames are released, the block is
+ * filled from the start again.
  */
 type Block = { readonly bytes: Uint8Array; used: number; frames: number };
 
@@ -248,11 +249,10 @@ const newBlock = (): Block => ({ bytes: new Uint8Array(BLOCK_BYTES), used: 0, fr
 /**
  * The memory of one stream's frames while they are in hand.
  *
- * The NATS client hands over views of new buffers, which are up to three times as large as a
- * message that spans several reads. Such buffers outlive V8's young collections while a frame waits
- * for its batch, and under load V8 collected the whole heap three times a second. So each frame is
- * copied into blocks that are used again, and the client's buffers go with the next young
- * collection.
+ * The NATS client hands over views of new buffers, up to three times as large as the message. While
+ * a frame waits for its batch, its buffer outlives V8's young collections. Under load V8 then
+ * collected the whole heap three times a second. So each frame is copied into blocks that are used
+ * again, and the client's buffers go with the next young collection.
  *
  * Frames are released in about the order in which they came. So the blocks take at most about 1.4
  * times the largest amount in hand. All but the open block are released when no frame is in hand.

@@ -15,20 +15,19 @@ export type HeavyFramesOptions = {
 };
 
 /**
- * Decodes frames whose entry takes long to decode. Such a frame is taken out of its stream and
- * decoded in slices of the event loop, while later frames of the stream go on. When it is decoded,
- * it goes back to the head of its stream's queue.
+ * Decodes frames whose entry takes long to decode. Such a frame is decoded in slices, with pauses
+ * in which the frames behind it go on. Then it goes back to the head of its stream's queue.
  *
- * Projects take turns, and each project has one frame at work at a time. So a project's frame waits
- * for one frame of each other project, not for all that they queued. To bound memory, at most
- * HEAVY_DECODING_MAX frames are at work together, and none begins while HEAVY_DECODED_BYTES_MAX or
- * more are decoded and not written.
+ * Projects take turns, and one frame of each project is decoded at a time. So a project's frame
+ * waits for one frame of each other project, not for all that they queued. To bound memory, at most
+ * HEAVY_DECODING_MAX frames are decoded together, and none begins while HEAVY_DECODED_BYTES_MAX or
+ * more wait to be written.
  */
 export class HeavyFrames {
   readonly #options: HeavyFramesOptions;
   /**
-   * Waiting frames by project. The project that was served last is the last one. A project stays in
-   * the map while it is at work.
+   * Waiting frames by project; the project that was served last comes last. A project stays in the
+   * map while its frame is decoded.
    */
   readonly #waiting = new Map<string, Waiting[]>();
   readonly #atWork = new Set<string>();

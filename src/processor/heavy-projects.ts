@@ -15,9 +15,7 @@ import type { Delivery } from './delivery.ts';
 
 export type HeavyProjectsOptions = { link: NatsLink; clock: Clock; log: Log };
 
-/**
- * A project's debt in ms, and when the youngest of its frames in each stream was stored, Unix ms.
- */
+/** A project's debt in ms, and by stream when its newest frame was stored, Unix ms. */
 type Sent = { owes: number; storedAt: Map<string, number> };
 
 /**
@@ -30,10 +28,9 @@ type Sent = { owes: number; storedAt: Map<string, number> };
  * stored the project's frames, so the debt shows how fast the project sends, however late its
  * frames are processed.
  *
- * The streams of a project are late by different times. So time is counted in each stream by
- * itself. A redelivered frame, which is older than the frames before it, pays off nothing. When a
- * project sends in several streams, the time that passes in one of them pays off only that stream's
- * share of the debt.
+ * One stream may be later than another, so time is counted in each stream by itself. If a project
+ * sends in n streams, a millisecond in one of them pays off an n-th of a millisecond. A redelivered
+ * frame, which is older than the frames before it, pays off nothing.
  */
 export class HeavyProjects {
   readonly #options: HeavyProjectsOptions;
@@ -110,9 +107,9 @@ export class HeavyProjects {
 }
 
 /**
- * Returns the time from the project's youngest frame in the stream to this frame, ms, divided by
- * the number of streams in which the project sends; 0 for the first frame, and for an older one
- * than the youngest. Notes a younger frame as the youngest.
+ * Returns the part of the debt, in ms, that is paid off at this frame: the time since the project's
+ * newest frame in the stream, divided by the number of streams in which the project sends. Returns
+ * 0 for the first frame, and for one older than the newest. Notes a newer frame as the newest.
  */
 function paidOff(sent: Sent, stream: string, storedAt: number): number {
   const before = sent.storedAt.get(stream) ?? storedAt;

@@ -22,9 +22,9 @@ type KeeperOptions = {
 /**
  * Creates streams and consumers again that somebody deleted while the processor runs.
  *
- * A missing consumer is always created again. It begins with the first frame of its stream: a work
- * queue keeps each frame until it is acknowledged, so nothing is lost, and the sink recognises
- * frames that it has, so nothing is stored twice.
+ * A missing consumer is always created again. It begins with the first frame of its stream. No
+ * frame is lost, because a stream keeps each frame until it is acknowledged. The sink recognises
+ * frames that it has.
  *
  * A missing stream is created again only if this process saw it before; its frames are lost. A
  * stream that was never there is left to setup, which may give it other bounds. Buckets are never
@@ -44,8 +44,8 @@ export class Keeper {
   /** How often each stream and consumer was created again. */
   readonly #made: Map<string, number>;
   /**
-   * When one server began to lead more than half of the streams, monotonic ms; undefined when none
-   * does. A random time is added, so that one processor acts before the others.
+   * When one server began to lead more than half of the streams, plus a random time, monotonic ms;
+   * undefined when none does.
    */
   #lopsidedSince: number | undefined;
   readonly #stopping = new AbortController();

@@ -20,9 +20,8 @@ const OLDEST_KEY = 'outcomes.oldest';
 const LOOK_MS = 600_000;
 
 /**
- * When the oldest date lies less than this many days before the first day that is kept, every date
- * between the two is purged. Otherwise the bucket is asked which dates it has, and these are
- * purged.
+ * If the oldest date is known, and less than this many days before the first day that is kept,
+ * every date from the oldest on is purged. Otherwise the bucket is asked which dates it has.
  */
 const NEAR_DAYS = 100;
 
@@ -37,8 +36,8 @@ type OldDaysOptions = { link: NatsLink; log: Log; clock?: Clock };
  * docs/kubernetes.md) counted, and the copies from other cells. Purging the days of each project by
  * itself would cost the broker seconds (docs/broker-quirks.md). The days are purged from the
  * stream, because a deletion through the bucket would leave a marker for each day for ever. A day
- * must be too old by this machine's clock and by the time of the bucket's last message: this
- * machine's clock may be wrong, and the counts are those of all workers.
+ * must be too old by this machine's clock, which may be wrong, and also by the time of the bucket's
+ * last message.
  *
  * The processor removes the days, although ingest writes them: NATS cannot limit a purge to some
  * keys, and the credentials of ingest must not be able to empty the bucket.
@@ -70,7 +69,7 @@ export class OldDays {
       const entry = await kv.get(OLDEST_KEY);
       const before = entry?.operation === 'PUT' ? entry.string() : undefined;
       if (before !== undefined && before >= dateOf(this.#keptFrom(this.#options.clock.now()))) return;
-      // The manager waits long enough for a broker that takes seconds to list all days.
+      // This manager has a long time-out: the broker may take seconds to list all days.
       const manager = await this.#options.link.manager();
       const { state } = await manager.streams.info(STREAM);
       // A bucket that never held anything has no days, and reports the year 1 as the time of its

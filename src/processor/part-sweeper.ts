@@ -24,16 +24,15 @@ type Watermark = {
 };
 
 /**
- * Finds the parts of large entries that no frame needs any more. The class is pure: it takes the
- * sequences of the streams and returns how far the chunks stream may be purged. Usually the
+ * Finds the parts of large entries that no frame needs any more. The class is pure. Usually the
  * processor removes a frame's parts itself (frame-writer.ts). Parts are left over when their frame
  * was never published, or when their processor was killed at the wrong moment.
  *
- * A worker answers 200 only if the frame was stored at most five minutes after the worker began to
- * write the parts that it names. Say the chunks stream ended at sequence A ten minutes ago. Then
- * every such frame that could name a part up to A is now in its stream, at or before the stream's
- * last sequence L. Once the unprocessed frames of every frame stream begin beyond the stream's L,
- * the parts up to A can go. This method compares no two clocks and needs no index of parts.
+ * A worker answers 200 only if it stored the frame at most five minutes after it began to write the
+ * parts that the frame names. Say the chunks stream ended at sequence A ten minutes ago. Then each
+ * such frame that names a part up to A is in its stream by now, at most at the last sequence L of
+ * this stream. Once the unprocessed frames of each stream begin beyond its L, the parts up to A can
+ * go.
  */
 export class SweepPlan {
   /** Notes of where the streams ended, oldest first. */

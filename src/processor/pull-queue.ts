@@ -22,14 +22,11 @@ import { FramesInHand } from './frames-in-hand.ts';
 const PULL_BYTES_MIN = 2 * FRAME_BYTES_MAX;
 /** Extra wait after a pull's time is up, because the broker's answer may be under way. */
 const PULL_GRACE_MS = 1_000;
-/**
- * How long the broker keeps a pull open that gathers. Frames that are there are delivered at once.
- */
+/** How long the broker keeps a pull open that *gathers* ({@link PullQueue}). */
 const GATHER_MS = 20;
 /**
- * When the frames that came in a rest have at least this many bytes, the next frames are fetched
- * without a rest. Otherwise the broker would send in one go what has piled up, and hold it in
- * memory meanwhile.
+ * If at least this many bytes came in a *rest* ({@link PullQueue}), no rest follows. Otherwise the
+ * broker would hold what piles up in memory, and send it in one go.
  */
 const REST_BYTES_MAX = SINK_BATCH_BYTES_MAX / 2;
 
@@ -75,24 +72,25 @@ type PullState =
 /**
  * Fetches frames of one stream ahead of their use.
  *
- * A pull has one of three forms. A pull that *gathers* asks for as many frames as there is room
- * for, and ends after a moment. While it leaves frames behind, the next one follows at once. When
- * it has brought all frames, this class *rests* until a batch is due, and the broker keeps the
- * frames that come meanwhile: one delivery of many frames costs both sides far less than a delivery
- * of each. When it has brought no frame, a pull that *waits* asks for one, so a frame that comes
- * alone is delivered at once. Under load a pull that *follows* stays open for as many frames as
- * there is room for, so the next frames arrive while the last ones are written.
+ * A pull has one of three forms:
+ *
+ * - A pull that *gathers* asks for as many frames as there is room for, and ends after a moment. If
+ *   it leaves frames behind, the next one follows at once. Otherwise this class *rests* until a
+ *   batch is due, and the broker keeps the frames that come meanwhile: one delivery of many frames
+ *   costs both sides far less than many deliveries.
+ * - A pull that *waits* asks for one frame, after a pull that brought none. So a frame that comes
+ *   alone is delivered at once.
+ * - Under load, a pull that *follows* stays open for as many frames as there is room for. So the
+ *   next frames arrive while the last ones are written.
  *
  * The bytes and the number of all frames in hand are bounded: one pull is open at a time, and it
- * asks for the free room at most. A message larger than the free room, which no worker of ours
- * sends, is fetched alone when no frame is in hand.
+ * asks for the free room at most. A message larger than the free room is fetched alone, when no
+ * frame is in hand.
  *
  * A pull ends with the last frame that it asked for, or with a status from the broker, or when its
- * time is up and the status was lost. When a pull that waits is unfilled, the consumer is looked
- * for. If it exists, this class becomes *idle* and then *open* again; if not, it is *missing* until
- * the consumer exists. A pull that waits in vain may mean two more things, which the consumer's
- * info shows: messages are gone (stream/backlog.ts), or sinks hold as many unacknowledged frames as
- * the broker allows.
+ * time is up and the status was lost. A pull that waited in vain may mean that the consumer is
+ * missing, that messages are gone (stream/backlog.ts), or that sinks hold as many unacknowledged
+ * frames as the broker allows. So the broker is then asked about the consumer.
  */
 export class PullQueue {
   readonly frames: FramesInHand;

@@ -1,13 +1,13 @@
 /**
- * Keeps the dead letters of each project within a share of their stream, and all dead letters below
- * the stream's bound, by removing the oldest.
+ * Removes the oldest dead letters when a project exceeds its share of their stream, or when the
+ * stream is nearly full.
  *
  * The processor reads the size of a project's dead letters from the stream when the project's first
  * dead letter comes, remembers the size, and adds each dead letter that it files. But dead letters
  * also disappear by age or a purge, and other processors file some. So when the project's share
- * seems full, the size is read again, unless it was read within the last LOOK_MS and no letter has
- * gone since. If the share is still full, the oldest dead letters are removed until a tenth of the
- * share is free. With several processors, a project may fill one share for each of them.
+ * seems full, the size is read again, unless it was read in the last LOOK_MS and no letter has gone
+ * since. If the share is still full, the oldest dead letters are removed until a tenth of it is
+ * free. With several processors, a project may fill one share for each.
  *
  * The broker, too, would remove the oldest message of a full stream (`discard: old`), but the
  * processor would not learn how many dead letters went.
@@ -31,16 +31,15 @@ const MESSAGES_MAX = 10_000;
  */
 const PROJECTS_KNOWN_MAX = 10_000;
 /**
- * Part of a bound, of a project or of the stream, that dead letters may still fill after old ones
- * were removed.
+ * Old dead letters are removed until the others fill this part of the bound, a project's or the
+ * stream's.
  */
 const KEPT_SHARE = 0.9;
 /** Bytes that are assumed for a message's headers and for what the broker adds. */
 const MESSAGE_OVERHEAD_BYTES = 1024;
 /**
  * The broker is asked for the stream's size again after this process has filed this part of the
- * stream's bound, or after LOOK_MS. A project's remembered size that fills its share is read again
- * if it is older than LOOK_MS.
+ * stream's bound, or after LOOK_MS.
  */
 const LOOK_SHARE = 0.01;
 const LOOK_MS = 10_000;
@@ -85,8 +84,8 @@ export class DeadLetterBounds {
   readonly #projects = new Map<string, Used>();
   #stream: StreamLook | undefined;
   /**
-   * Settles when room for the previous letter was made. Letters take turns, so that nothing is
-   * removed and counted twice.
+   * Settles when room for the previous letter was made. Letters take turns, so that no old letter
+   * is counted twice.
    */
   #turn: Promise<unknown> = Promise.resolve();
 
@@ -102,10 +101,10 @@ export class DeadLetterBounds {
 
   /**
    * Makes room for a dead letter of a project.
-   * @param mayAsk whether the letter is still to be tried when its turn comes
+   * @param mayAsk asked when the letter's turn comes: whether the letter is still to be filed
    * @returns false when the letter's bytes do not fit the project's share: then it is to be filed
    * without bytes
-   * @throws when the broker does not answer, or when the letter is not to be tried any more
+   * @throws when the broker does not answer, or `mayAsk` returns false
    */
   makeRoom(projectSegment: string, bytes: number, mayAsk = () => true): Promise<boolean> {
     const room = this.#turn.then(() => {
@@ -187,8 +186,8 @@ export class DeadLetterBounds {
   }
 
   /**
-   * Reads the oldest messages, until their sum reaches `enough` at the end of a dead letter.
-   * Without `enough`, all messages are read.
+   * Reads the messages of the oldest dead letters, until their sum reaches `enough`; by default, of
+   * all.
    */
   async #read(filter: string, enough = ALL): Promise<Message[]> {
     const messages: Message[] = [];

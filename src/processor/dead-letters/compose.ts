@@ -1,6 +1,4 @@
-/**
- * Composes dead letters from the content of a frame, and from the rows that the sink refused of it.
- */
+/** Composes dead letters of frames, entries and items. */
 
 import type { Slices } from '../../lib/slices.ts';
 import { containerOf } from '../../sink/containers.ts';
@@ -106,7 +104,10 @@ export function itemsDeadLetter(place: Place, entry: EnvelopeEntry, items: reado
   };
 }
 
-/** An item of a frame, with the elements of its container that were refused. */
+/**
+ * An item of which the sink refused rows. `elements`: positions of the refused elements, if it is a
+ * container.
+ */
 export type RefusedItem = RefusedRow & { elements: number[] };
 
 /**
@@ -129,8 +130,8 @@ type OpenEntry = { place: Place; entry: EnvelopeEntry; bytes: Uint8Array; assemb
 
 /**
  * Makes the dead letters for the rows that the sink refused in a batch; the batch's other rows are
- * stored. Each letter contains the record's data, without what the project wants removed. The
- * frames are not acknowledged yet, so their parts are still in the chunks stream.
+ * stored. Each letter contains the record's data, scrubbed as the project wants. The frames are not
+ * acknowledged yet, so their parts are still in the chunks stream.
  *
  * An entry may have a thousand items. So a frame is read once for all its refused items, and its
  * parts are joined once.
@@ -149,8 +150,8 @@ export class RefusedLetters {
   }
 
   /**
-   * Makes the dead letter of a heartbeat, of an item, or of those elements of its container that
-   * the sink refused.
+   * Makes the dead letter of a refused heartbeat or item, or of the refused elements of a
+   * container.
    * @throws UnavailableError when the parts of a large entry cannot be read
    */
   async letterOf(refused: RefusedItem): Promise<{ letter: DeadLetter; delivery: Delivery }> {

@@ -28,7 +28,7 @@ const OUTAGE_MS = 30_000;
 /** How long each message may take while a batch's letters are sent together for the first time. */
 const TOGETHER_MS = 2_000;
 /**
- * Dead letters of single items that a project may have at once. One more is allowed after each
+ * Dead letters of single items that a project may cause at once, and one more every
  * LETTER_ALONE_MS.
  */
 const LETTERS_ALONE_MAX = 100;
@@ -61,8 +61,8 @@ export class DeadLetters {
   readonly #bounds: DeadLetterBounds;
   readonly #dropped: DroppedDeadLetters;
   /**
-   * Work in ms that each project has caused of late with dead letters of single items. The time
-   * that passes pays it off ({@link Debts}).
+   * Debt of each project, in ms, for dead letters of single items. The time that passes pays it off
+   * ({@link Debts}).
    */
   readonly #debts = new Debts();
   /**
@@ -182,8 +182,8 @@ export class DeadLetters {
   }
 
   /**
-   * Notes that a letter was filed. The outage ends only if this letter had failed in the outage:
-   * the broker may take other letters and go on refusing the one that failed.
+   * Notes that a letter was filed. The outage ends only if this letter had failed in it: the broker
+   * may take other letters and go on refusing this one.
    */
   #onFiled(subject: string): void {
     this.failing = false;
@@ -250,7 +250,7 @@ const GATHERED_BYTES_MAX = 1024 * 1024;
 type BatchLettersOptions = {
   deadLetters: DeadLetters;
   metrics: ProcessorMetrics;
-  /** Called after each letter that is sent alone, to keep an open batch alive. */
+  /** Called after each letter that is sent alone, to keep the sink's open batch alive. */
   relieve?: () => Promise<void> | undefined;
 };
 

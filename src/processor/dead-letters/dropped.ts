@@ -16,8 +16,8 @@ const WRITE_MS = 1_000;
 
 const schema = z.object({ letters: z.number(), at: z.string(), project: z.string().optional() });
 /**
- * `at`: when the last letter was dropped, RFC 3339. `project`: the project whose share was full,
- * when the last letter was removed from such a share.
+ * `at`: when the last letter was dropped, RFC 3339. `project`: the project whose share was full, if
+ * that was why.
  */
 type Dropped = z.infer<typeof schema>;
 

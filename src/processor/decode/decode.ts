@@ -36,7 +36,7 @@ const AS_IT_CAME = { ok: false, reason: 'kept as it came' } as const;
 
 /**
  * Bytes to which all recordings of one envelope may inflate together. Ingest does not inflate
- * recordings: 5 MiB may hold 5 GiB.
+ * recordings, and 5 MiB may inflate to 5 GiB.
  */
 const RECORDINGS_BYTES_MAX = 2 * RECORDING_BYTES_MAX;
 const TOO_MUCH = `recordings before it in the envelope took the ${RECORDINGS_BYTES_MAX} bytes that all may inflate to`;
@@ -55,7 +55,7 @@ export type DecoderParts = {
 
 /**
  * Decodes the items of one envelope one after the other, so that only one inflated recording is in
- * memory at a time. Small items are decoded at once, large ones in slices of the event loop.
+ * memory at a time. Small items are decoded at once, large ones in slices with pauses between them.
  */
 export class EnvelopeDecoder {
   readonly #entry: EnvelopeEntry;

@@ -25,7 +25,7 @@ export type Recording = { bytes: number } & (
   | { ok: false; reason: string; packed?: Packing }
 );
 export type RecordingWork = {
-  /** Runs long work in slices of the event loop. */
+  /** Runs long work in slices, with pauses between them. */
   inSlices: <T>(steps: Steps<T>) => Promise<T>;
   bytesMax?: number;
   /**

@@ -233,13 +233,12 @@ const WORD_CHAR = /\w/;
 const HEX_DIGITS = tableOf(/[\da-f]/i);
 
 /**
- * Matches what an address has beside its colons: a digit, or more than two groups. `a::b` is a name
- * in several languages.
+ * Matches what tells an IPv6 address from a name like `a::b`: a digit, or more than two groups.
  */
 const ADDRESS_PARTS = /\d|[^:]:+[^:]+:+[^:]/;
 const isAddress = (text: string): boolean => ADDRESS_PARTS.test(text) && isIPv6(text);
 
-/** Narrows a range by the characters that belong to a word or a sentence around it. */
+/** Leaves out of a range the characters that belong to a word or a sentence around it. */
 function trimmedRun(text: string, [start, end]: Range): Range {
   let [left, right] = [start, end];
   if (left > 0 && WORD_CHAR.test(text.charAt(left - 1))) left = rightEnd(text, left, { chars: HEX_DIGITS });

@@ -102,7 +102,7 @@ const IP = 8;
 const NESTED = 16;
 const ANYTHING = SECRET | EMAIL | CARD | IP | NESTED;
 
-/** The rules of one set of privacy settings: the kinds of data that are removed. */
+/** What one set of privacy settings removes. */
 class Rules implements Patterns {
   readonly emails: boolean;
   readonly cards: boolean;
@@ -144,7 +144,7 @@ class Rules implements Patterns {
 type Token = { start: number; end: number; signs: number; digits: number; colons: number; dots: number };
 
 /**
- * Levels of JSON within strings of JSON that are scrubbed, at most. Each level costs a copy of its
+ * Most levels of JSON within strings of JSON that are scrubbed. Each level takes a copy of its
  * content.
  */
 const NESTED_TEXTS_MAX = 8;

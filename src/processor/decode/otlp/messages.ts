@@ -27,8 +27,8 @@ export class OtlpError extends Error {
 /** Most levels of messages within messages. Other protobuf decoders stop at 100 levels. */
 const DEPTH_MAX = 400;
 /**
- * Most messages in one record. Each takes only two bytes of a request, but some hundred bytes of
- * memory.
+ * Most messages in one record. A message may take only two bytes of the request, but takes some
+ * hundred bytes of memory.
  */
 const MESSAGES_MAX = 100_000;
 

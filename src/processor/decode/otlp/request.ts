@@ -62,10 +62,10 @@ const CONTAINER_BYTES_MAX = 1 * MIB;
 /** Bytes that a container takes besides its elements: its line in a file, its notes in a sink. */
 const CONTAINER_OWN_BYTES = 512;
 /**
- * Most bytes that splitting a container may repeat. A sink that splits a container puts the shared
- * attributes into each row, and stores the container in one row if these rows would repeat more. So
- * a container with large shared attributes gets fewer elements, but at least ELEMENTS_MIN, because
- * each further container has the large attributes again.
+ * Most bytes that rows may repeat when a sink splits a container: each row gets the shared
+ * attributes. A container that would repeat more is stored in one row. So a container with large
+ * shared attributes gets fewer elements, but at least ELEMENTS_MIN, because each container repeats
+ * the attributes, too.
  */
 const SPLIT_REPEATED_BYTES = 1 * MIB;
 const ROW_OWN_BYTES = 1 * KIB;
@@ -85,7 +85,7 @@ const OF_COLUMN_CHARS_MAX = 400;
  */
 const LETTER_INDEX = 65_536;
 
-/** An item that an OTLP item becomes. `fault`: why its records cannot be stored. */
+/** An item that is made of an OTLP item. `fault`: why its records cannot be stored. */
 export type Expanded = { item: WholeItem; fault?: string };
 
 const OTLP: Readonly<Record<OtlpType, { message: MessageName; plural: string; type: ItemType }>> = {
@@ -117,7 +117,7 @@ export function* expanded(item: WholeItem): Generator<Expanded | undefined, void
 
 /**
  * Yields the items that an item becomes: for most items, only the item itself. The work is done in
- * slices.
+ * slices, with pauses.
  */
 export async function* partsOf(item: WholeItem, slices: Slices): AsyncGenerator<Expanded, void, void> {
   if (!isOtlp(item.type)) return yield { item };
@@ -189,8 +189,8 @@ class Request {
   }
 
   /**
-   * Adds a record. Returns the error if the record cannot be stored; else the container that the
-   * record no longer fits into, if there is one, which is now complete.
+   * Adds a record. Returns the error if the record cannot be stored. Returns the open container if
+   * it is complete, because the record did not fit into it.
    */
   #add(rows: Rows, { resource, scope, range: [start, end] }: FoundRecord): WholeItem | OtlpError | undefined {
     try {
@@ -355,8 +355,8 @@ class ContainerRows implements Rows {
   #outer: ReadOuter | undefined;
   #shared = '';
   /**
-   * The attributes in `#of`, the resource and scope of the last record, that fill columns. Each
-   * element has these attributes, although its container has them, too.
+   * Those attributes of `#of` that fill columns. Each element has them, although its container has
+   * them, too. `#of`: the resource and scope of the last record.
    */
   #from: readonly SharedAttributes[] = [];
   #of: ReadOuter | undefined;
@@ -413,8 +413,8 @@ class ContainerRows implements Rows {
 }
 
 /**
- * Gathers metrics in one item, which is the request as OTLP/JSON. The item's header says that it is
- * JSON, because a replay of a dead letter reads the item by its header.
+ * Gathers metrics in one item, which is the request as OTLP/JSON. The item's header says `json`,
+ * because a replay of a dead letter reads the payload by the header.
  */
 class MetricRows implements Rows {
   readonly #item: WholeItem;

@@ -197,8 +197,8 @@ const textAttribute = (name: string, text: string): string => attribute(name, JS
 const integerAttribute = (name: string, count: number): string => attribute(name, String(count), 'integer');
 
 /**
- * Attributes that the records of a resource or scope share, as members of `attributes`, by their
- * names.
+ * Attributes that the records of a resource or scope share: by name, the JSON member of
+ * `attributes`.
  */
 export class SharedAttributes {
   readonly #members: ReadonlyMap<string, string>;
