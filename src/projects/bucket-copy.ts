@@ -12,8 +12,8 @@ export type BucketEntry = { key: string; text: string | undefined; revision: num
 /**
  * An entry as the copy holds it. `revision` is the bucket's creation time (Unix ms) plus the
  * bucket's own revision. So it keeps growing when the bucket is deleted and made again, although
- * the new bucket's own revisions begin at 1. `revision` is 0 when the newest snapshot lacks the
- * key.
+ * the new bucket's own revisions begin at 1. `revision` is 0 when the newest reading of the whole
+ * bucket lacks the key.
  */
 export type CopiedEntry = { key: string; text: string | undefined; revision: number };
 

@@ -78,7 +78,10 @@ export class BucketWatch {
   readonly #subscription: Subscription;
   /** Revision of the newest entry that has come. */
   #revision: number;
-  /** Number of entries that have come, for comparison with the consumer's own numbers. */
+  /**
+   * Number of entries that have come. The consumer numbers its entries; a gap means that one was
+   * lost.
+   */
   #entries = 0;
   /** How many entries the open pull still asks for. */
   #wanted = 0;
@@ -133,8 +136,8 @@ export class BucketWatch {
 
   /**
    * Resolves when all that the bucket held at `state` has come, except keys that were overwritten
-   * since. That is so when the last revision of `state` or a later one has come, or as many keys as
-   * the bucket had: the last entry may have been purged since. The consumer's `pending` cannot be
+   * since. That is so when the last revision of `state` or a later one has come, or, in case the
+   * last entry was purged since, as many keys as the bucket had. The consumer's `pending` cannot be
    * trusted (docs/broker-quirks.md).
    * @param seen returns how many keys have come so far
    * @throws SnapshotError when nothing comes for `stallMs`, or the watch ends

@@ -37,8 +37,8 @@ export async function brokerNow(link: NatsLink): Promise<number> {
 }
 
 /**
- * Makes a manager of JetStream. Its time-out is so short that a mirror is up to date again within
- * seconds.
+ * Makes a manager of JetStream with a short time-out, so that a BucketMirror is soon up to date
+ * again.
  */
 export function registryManager(link: NatsLink, timeout = REGISTRY_REQUEST_MS): Promise<JetStreamManager> {
   return jetstreamManager(link.connection, { checkAPI: false, timeout });

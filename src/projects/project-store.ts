@@ -160,7 +160,8 @@ export class ProjectStore {
 
   /**
    * Does the same as {@link list}, and returns the revision of each record as well.
-   * @param kept the list of earlier stores, which is read again only when the bucket has changed
+   * @param kept a list that other stores have read; it is read again only when the bucket has
+   * changed
    */
   async listStored(kept?: KeptList): Promise<readonly StoredProject[]> {
     if (!kept) return this.#readAll();

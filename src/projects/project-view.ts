@@ -15,7 +15,8 @@ const SWEPT_AT_ONCE = 1_000;
 /**
  * The worker's projects. The bucket has one key per name: the id of a project holds its record, an
  * alias holds a claim that names the id. An alias is valid only while claim and record agree. So
- * after a crash between the two writes, it leads to no project rather than to a wrong one.
+ * after a crash between the writes of claim and record, it leads to no project rather than to a
+ * wrong one.
  *
  * Until its first request a project is only the text of its record. Then it becomes a ProjectState,
  * which takes up changes of the record until {@link sweep} finds it unused.

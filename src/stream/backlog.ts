@@ -1,7 +1,7 @@
 /**
  * How far a consumer is in its stream. A consumer's *floor* (`ack_floor`) is the message up to
- * which all messages are acknowledged. This file also works around faults of consumers in
- * nats-server (docs/broker-quirks.md).
+ * which all messages are acknowledged. This file also acknowledges *missing* messages, which a
+ * stream has lost while its consumer still waits for them (docs/broker-quirks.md).
  */
 import type { ConsumerInfo, JetStreamManager, StreamState } from '@nats-io/jetstream';
 import { millis, nanos } from '@nats-io/transport-node';
@@ -12,15 +12,15 @@ import { orMissing } from './setup/setup-error.ts';
 
 const ACK = Buffer.from('+ACK');
 /**
- * Most missing messages that one search acknowledges; the next search takes the rest. A server is
- * asked for its list of missing messages only if the list is no longer than this.
+ * Most missing messages that one search acknowledges; the next search takes the rest. A longer list
+ * of lost messages is not asked for.
  */
 const GONE_MAX = 100_000;
 /**
- * Delivery number in acknowledgements of missing messages. No consumer reaches it. With the true
- * next number, an acknowledgement has a side effect in nats-server 2.9: the floor moves to the
- * acknowledged message, past others that are not acknowledged. Only for the message right beyond
- * the floor is the true number sent.
+ * Delivery number in acknowledgements of missing messages. No consumer reaches it. With the number
+ * of the next delivery, an acknowledgement would move the floor to its message, past others that
+ * are not acknowledged (nats-server 2.9). Only the message right beyond the floor is acknowledged
+ * with that number.
  */
 const NO_DELIVERY = Number.MAX_SAFE_INTEGER;
 

@@ -58,7 +58,7 @@ export type DeadLetterFacts = {
 
 export type DeadLetter = DeadLetterFacts & {
   body: Uint8Array;
-  /** Further bytes that the dead letter keeps. A replay leaves them out. */
+  /** Those parts of a damaged large entry that were found. A replay leaves them out. */
   rest?: Uint8Array;
 };
 

@@ -76,7 +76,9 @@ export type Privacy = {
   scrub: readonly Scrub[];
   /** Names of JSON members whose values are removed. The scrub `keys` adds further names. */
   names: readonly string[];
-  /** The client's address, which replaces `{{auto}}` as the user's address. */
+  /**
+   * The client's address. It replaces the user's address where an SDK sent the text `{{auto}}`.
+   */
   clientAddress?: string | undefined;
   /** User-Agent of the request. It is filled into containers whose SDK asks for it. */
   userAgent?: string | undefined;
@@ -92,8 +94,8 @@ export type EnvelopeEntry = {
   /** The sent_at of the envelope header, as sent. */
   sentAt?: string;
   /**
-   * The client as `name/version`: from the envelope header, else from the key's header or query,
-   * else from the User-Agent.
+   * The client as `name/version`: from the envelope header, else from the header or query with the
+   * key, else from the User-Agent.
    */
   sdk?: string;
   /**
@@ -145,7 +147,7 @@ export function traceLines(entries: readonly { traceparent?: string | undefined 
   return lines;
 }
 
-/** Splits a line of {@link traceLines}. The reader must check the traceparent. */
+/** Splits a line of {@link traceLines}. The traceparent is not checked. */
 export function readTrace(line: string): { place: number; traceparent: string } {
   const [place, traceparent = ''] = line.split(' ');
   return { place: Number(place), traceparent };
@@ -318,9 +320,8 @@ const readParts: Checked<PartsRef> = (value, what) => {
 };
 
 /**
- * Checks that all payloads are in the entry, or all in parts whose length is the sum of the items'
- * lengths. Item headers that became parts (`headerLength`) count towards that sum, and are allowed
- * only in an entry with parts.
+ * Checks that all payloads are in the entry, or all in its parts. The parts must be as long as the
+ * payloads and the item headers in them together.
  */
 function checkPlaces({ items, parts }: EnvelopeEntry): void {
   let length = 0;

@@ -37,7 +37,7 @@ const RECONNECT_SOON_JITTER_MS = 50;
  * second attempt begins a new one.
  */
 const NEW_ABSENCE_MS = 1_000;
-/** How long after a server's silence was noticed its socket is destroyed. */
+/** Time between noticing that a server is silent and destroying its socket. */
 const SILENT_END_MS = 1_000;
 /**
  * Time-out of an attempt to connect. A server that reloads its configuration may never answer a new
@@ -224,9 +224,9 @@ function pacing(): Pick<ConnectionOptions, 'reconnectDelayHandler' | 'reconnectT
  * false and nothing is published, because a publish would only run into its time-out. Publishers
  * wait for a connection until `isAway` is true.
  *
- * So a connection may be replaced at any time. After each await, get `connection` and `js` from the
- * link again, and with them the objects that were made from them. Subscriptions of {@link
- * subscribe} move to the new connection by themselves.
+ * So a connection may be replaced at any time. After each await, take `connection` and `js` from
+ * the link again, and make objects from them again. Subscriptions of {@link subscribe} move to the
+ * new connection by themselves.
  */
 export class NatsLink {
   readonly #settings: ConnectionOptions;

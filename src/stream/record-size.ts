@@ -18,8 +18,8 @@ import { TRACE_HEADER } from './frame.ts';
 export const RECORD_BYTES = 128;
 const PAD_HEADER = 'Sluice-Pad';
 /**
- * Bytes of a record's length, sequence, time, length of the subject, length of the headers, and
- * checksum (filestore.go, writeMsgRecord).
+ * Bytes of these fields of a record: length, sequence, time, subject length, headers length,
+ * checksum (writeMsgRecord in the server's filestore.go).
  */
 const RECORD_OVERHEAD_BYTES = 4 + 8 + 8 + 2 + 4 + 8;
 const VERSION_LINE = 'NATS/1.0\r\n';

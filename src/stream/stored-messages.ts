@@ -3,8 +3,8 @@ import type { NatsLink } from './nats.ts';
 
 const FETCH = { max_messages: 500, expires: 2_000 };
 /**
- * Reading fails after this many attempts in a row that bring nothing, although the broker says that
- * there is more.
+ * After this many attempts in a row that bring nothing, although the broker says that there is
+ * more, reading fails.
  */
 const IN_VAIN_MAX = 5;
 

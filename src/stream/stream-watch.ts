@@ -23,8 +23,8 @@ export function currentReplicas({ cluster, config }: StreamInfo): number {
 }
 
 /**
- * Watches the streams and buckets of sluice: their fill, replicas and leaders, and which are
- * missing.
+ * Watches the streams and buckets of sluice: their fill (bytes and age), replicas and leaders, and
+ * which are missing.
  *
  * The broker is asked for each stream by its name. A cluster's list of streams takes four seconds,
  * and silently omits the streams whose leader does not answer.

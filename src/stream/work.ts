@@ -57,7 +57,9 @@ export const HEAVY_SUBJECT = 'sluice.heavy';
 const ITEM_MS = 0.01;
 const PLAIN_MS_PER_BYTE = 10 / (1024 * 1024);
 const SCRUBBED_MS_PER_BYTE = 120 / (1024 * 1024);
-/** How many times SCRUBBED_MS_PER_BYTE the costliest texts take: addresses in JSON in strings. */
+/**
+ * The costliest texts, JSON in strings with addresses, take this many times SCRUBBED_MS_PER_BYTE.
+ */
 const SCRUBBED_TIMES_MAX = 2.5;
 /**
  * Factors by which a recording inflates: the usual one, and the greatest that deflate allows.

@@ -143,7 +143,7 @@ export class CheckpointBucket {
     return first.finally(() => clearInterval(timer));
   }
 
-  /** Sets a project's checkpoint to a larger or smaller count, for a reconciliation. */
+  /** Sets a project's checkpoint to any count, for `sluice usage reconcile`. */
   async replace(projectId: string, month: string, count: number): Promise<void> {
     await this.#change(checkpointKey(month, this.groupOf(projectId)), (stored) => {
       stored.set(projectId, count);

@@ -91,7 +91,7 @@ async function readDay(
   return sum;
 }
 
-/** A cell, by its NATS and its name. */
+/** A cell: the link to its NATS, and its name. */
 type NamedLink = { link: NatsLink; cell: string };
 
 /**

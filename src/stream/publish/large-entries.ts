@@ -39,9 +39,9 @@ export type LargeEntriesOptions = {
 /**
  * Writes the payloads of entries as parts, before their frames. At most LARGE_ENTRIES_ACTIVE_MAX
  * entries write their parts at the same time; the others wait here. Waiting takes little memory,
- * since large payloads are in files. The next to begin is the oldest entry of the project with the
- * fewest entries that write. An entry is refused when its project holds more than its share of the
- * chunks stream.
+ * since large payloads are in files. The next to begin is the oldest entry of the project that is
+ * writing the fewest. An entry is refused when its project holds more than its share of the chunks
+ * stream.
  *
  * Each entry has its own deadline timer, because reading a file has no time-out. At the deadline
  * the result is `unknown` if the entry was queued for a frame, otherwise `refused`. A refused
@@ -135,7 +135,7 @@ export class LargeEntries {
       return push({ entry: joined, bytes: encodedBytesBound(joined), deadline, done });
     }
     const { projectId } = entry;
-    // A refusal after the parts were written would leave them in the chunks stream until the sweep.
+    // Refused before its parts are written: they would stay in the chunks stream until the sweep.
     if (isRefusing() || !shares.allows(projectId)) return done('refused');
     const startedAt = sender.monotonic();
     const split = splitEntry({ entry, source }, partBytesMax);

@@ -32,7 +32,7 @@ type PublishOptions = {
   source?: ByteSource | undefined;
   /** The traceparent of a sampled entry. It names the parent of the processor's span. */
   traceparent?: string;
-  /** Project of the entry; left out where there are no shares, as with heartbeats. */
+  /** Project of the entry; undefined for a heartbeat. */
   project?: Slotted;
 };
 
