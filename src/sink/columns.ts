@@ -191,7 +191,7 @@ const PLANS = Object.fromEntries(
 /** Where a value begins and ends. */
 type Place = readonly [start: number, end: number];
 
-/** Returns the place behind the string's closing quote. */
+/** Returns the place after the string's closing quote. */
 function stringEnd(json: Uint8Array, open: number): number {
   let at = open + 1;
   for (let byte = json[at]; byte !== QUOTE; byte = json[at]) at += byte === BACKSLASH ? 2 : 1;
@@ -243,7 +243,7 @@ class Walk {
 
   /**
    * Reads the value that begins at `start`.
-   * @returns the place behind the value and the blanks that follow
+   * @returns the place after the value and the blanks that follow
    */
   value(start: number, node: Node | undefined): number {
     const json = this.#json;

@@ -1,8 +1,8 @@
 import { PREFETCH_FRAMES_MAX } from '../limits.ts';
 
 /**
- * Number of frames that are remembered: more than a processor has in hand at once. So a frame that
- * it tries again is known.
+ * Number of frames that are remembered: more than a processor works on at once. So a frame that it
+ * tries again is known.
  */
 const FRAMES_MAX = 4 * PREFETCH_FRAMES_MAX;
 

@@ -235,7 +235,7 @@ export class SinkHealth {
     return this.sink.writeSeconds ?? this.#commits;
   }
 
-  /** Notes how long a batch took. */
+  /** Counts a batch by how long it took. */
   wrote(ms: number): void {
     this.#commits.observe(ms / 1000);
   }

@@ -34,7 +34,7 @@ type Seen = { rowKey: string; receivedAt: number };
 type SeenRow = { hex_key: string; hex_row_key: string; at: number | string };
 
 /**
- * Reads the notes about these keys, which are in hex. The result has them by key.
+ * Reads what is noted for these keys, which are in hex. The result has them by key.
  * @throws UnavailableError
  */
 async function lookUp(server: Server, keys: readonly string[]): Promise<Map<string, Seen[]>> {
@@ -105,7 +105,7 @@ async function notedRows(
 }
 
 /**
- * Notes the items in their order.
+ * Notes the items in `seen_items`, in their order.
  * @returns the items that are a client's resend: another row of the same item, received within
  * RESEND_WINDOW_MS, is noted or comes earlier in this list
  * @throws UnavailableError
@@ -114,8 +114,8 @@ export async function claimItems(server: Server, claims: readonly ResendClaim[])
   if (claims.length === 0) return [];
   const seen = await lookUp(server, [...new Set(claims.map(({ key }) => hex(key)))]);
   const replayed = claims.filter(({ isReplayed }) => isReplayed);
-  // Row keys, in hex, that the tables have or will have after this batch. What the tables have is
-  // looked up for replayed items only.
+  // Row keys, in hex, that are stored or that this batch will store. The stored ones are looked up
+  // for replayed items only.
   const stored = await notedRows(server, replayed, seen);
   const news = new RowBuffer();
   const resent = claims.filter(({ key, rowKey, receivedAt, isReplayed }) => {

@@ -45,24 +45,23 @@ type KeptIndex = { n: number; committedAt: number; storedAt: number; receivedAt:
  *     <stream>/journal/<n>.tmp       the lines of batch n until it is committed
  *     <stream>/journal/*.tmp         other unfinished files, which mean nothing
  *
- * A batch is written to <n>.tmp and <n>.idx.tmp, and both are synced. Then the index is renamed,
- * and then the data. The data's rename commits the batch. A process that is killed between the two
- * renames leaves an index and <n>.tmp; the next start removes first the index and then <n>.tmp. An
- * index with neither its data nor <n>.tmp was committed, and an operator has removed its data.
- * Batches of a stream are committed one after the other, so only the newest index can be
- * uncommitted. A batch without lines (all its items were dead letters or resends) has no data, and
- * its index alone commits it.
+ * A batch is written to <n>.tmp and <n>.idx.tmp, and both are synced. Then the index is renamed.
+ * Then the data is renamed, which commits the batch. A process that is killed between the two
+ * renames leaves an index and <n>.tmp; the next start removes the index, then <n>.tmp. An index
+ * with neither data nor <n>.tmp was committed, and an operator has removed its data. Only a
+ * stream's newest index can be uncommitted. A batch without lines (all its items were dead letters
+ * or resends) has no data, and its index alone commits it.
  *
- * A power cut keeps this order on file systems with a journal: a name changes there only after all
+ * On file systems with a journal, a power cut keeps this order: a name changes there only after all
  * earlier changes, and a rename between folders happens wholly or not at all. On other file
  * systems, another sync before the data's rename would help only in part (bench/HISTORY.md).
  *
- * A frame's key is kept for FRAME_MEMORY_MS after the frame was stored or this process began,
- * whichever is later: a redelivery follows within minutes. The monotonic clock measures this time,
- * because it stands still while the machine sleeps. An item's key is kept until the stream stores
- * data that was received some fifteen minutes later. An index is removed when none of its keys is
- * needed any more and its counts are in tally.json. An index of an earlier process begins with the
- * age that it had when the newest index was committed.
+ * - A frame's key is kept for FRAME_MEMORY_MS after the frame was stored or this process began,
+ *   whichever is later. The monotonic clock measures this time, because it stands still while the
+ *   machine sleeps.
+ * - An item's key is kept until data is stored that was received some fifteen minutes later.
+ * - An index is kept while one of its keys is needed or its counts are not in tally.json. An index
+ *   of an earlier process begins with the age that it had when the newest index was committed.
  */
 export class StreamJournal implements StreamSink, BatchJournal {
   readonly #dir: string;

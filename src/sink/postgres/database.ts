@@ -19,8 +19,8 @@ type Values = readonly unknown[];
 const ABOUT_THE_DATA = /^(22|54)...$/;
 
 /**
- * Error class `23`: a row violates a constraint. The operator must have added it, because the
- * sink's rows never violate the sink's own constraints.
+ * Error class `23`: a row violates a constraint. Only an operator can have added this constraint,
+ * because the sink's rows never violate the sink's own.
  */
 const CONSTRAINT_VIOLATION = /^23...$/;
 /** Error classes whose messages may quote values of a row. */

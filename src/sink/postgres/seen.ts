@@ -4,7 +4,7 @@
  *
  * The processor that first inserts a key owns the key until its transaction ends. Another processor
  * with the same key waits for that end, and then finds the key. Keys are inserted in sorted order,
- * so that two processors never wait for each other.
+ * so there is no deadlock.
  */
 import { RESEND_WINDOW_MS } from '../../limits.ts';
 import { UnavailableError } from '../unavailable.ts';
@@ -71,7 +71,7 @@ const INSERT_ITEMS = `WITH mine AS (
 SELECT key FROM unnest($1::bytea[]) AS t (key) EXCEPT SELECT key FROM mine`;
 
 /**
- * Notes for each frame that its first `entries` entries are stored with this transaction.
+ * Records for each frame that its first `entries` entries are stored with this transaction.
  * @returns how many entries of each frame were stored before, by key in hex; unknown frames are
  * left out
  * @throws UnavailableError
@@ -101,7 +101,7 @@ FROM unnest($1::bytea[], $2::float8[]) AS t (key, entries) WHERE f.key = t.key`,
 type ItemClaim = { key: Buffer; receivedAt: number };
 
 /**
- * Notes the items in their order.
+ * Stores the keys of the items, in their order.
  * @returns for each item whether it is a client's resend: the same item, received within
  * RESEND_WINDOW_MS, is stored or comes earlier in the list
  * @throws UnavailableError
@@ -145,7 +145,7 @@ FROM unnest($1::bytea[], $2::float8[]) AS t (key, received_at) WHERE i.key = t.k
 }
 
 /**
- * Removes the notes of items that were refused.
+ * Removes the keys of items that were refused.
  * @throws UnavailableError
  */
 export async function forgetItems(transaction: Transaction, keys: readonly Buffer[]): Promise<void> {

@@ -108,7 +108,7 @@ export class S3Batch implements SinkBatch {
   }
 
   /**
-   * Notes the item, unless it is a resend.
+   * Remembers the item, unless it is a resend.
    * @returns false for a resend
    */
   #isFirst(resend: { key: Buffer; receivedAt: number }): boolean {

@@ -92,8 +92,8 @@ export class Bucket {
    * Stores the object. A large object is stored in parts, and no reader sees it before the last
    * part.
    * @param pieces of the object, which follow one another
-   * @returns false when the condition does not hold, or when another write of the key is under way,
-   * which may still fail
+   * @returns false when the condition does not hold, or while another write of the key is under
+   * way; the other write may still fail
    * @throws UnavailableError
    */
   async put(key: string, pieces: readonly Uint8Array[], condition: Condition): Promise<boolean> {

@@ -57,7 +57,7 @@ export class Manifests {
   }
 
   /**
-   * Notes that objects of these hours are stored, and writes the manifests of complete hours.
+   * Remembers that objects of these hours are stored, and writes the manifests of complete hours.
    * @throws UnavailableError when a manifest cannot be written
    */
   async stored(hours: Iterable<number>, newest: number): Promise<void> {
