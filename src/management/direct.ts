@@ -92,8 +92,8 @@ function pageOf<T>(sorted: readonly T[], isBehind: (one: T) => boolean, { limit 
 }
 
 /**
- * Fields that lists are sorted by. `used`: when set, the usage to sort by instead of the present
- * one.
+ * Fields by which lists of projects are sorted. `used`: a usage to sort by, instead of the present
+ * usage.
  */
 type Named = { id: string; name?: string | undefined; used?: number | undefined };
 const compareProjects = (one: Named, other: Named): number => compareIds(one.id, other.id);

@@ -4,11 +4,11 @@
  * on both cells serve the project. Third, the operator redirects the project's requests to the
  * other cell. Fourth, the record is disabled in this cell.
  *
- * While both cells serve the project, each cell is told again and again what the other has counted,
- * so that the quota holds for both together. Every step may be repeated: a cell remembers how much
- * of a month's count came from the other cell (share-usage.lua), keeps the other cell's outcomes as
- * a copy beside its own, and keeps the later hour of a key's last use. This cell still stores the
- * frames that wait in its streams.
+ * While both cells serve the project, the command tells each cell again and again what the other
+ * has counted, so that the quota holds for both together. Every step may be repeated: a cell
+ * remembers how much of a month's count came from the other cell (share-usage.lua), keeps the other
+ * cell's outcomes as a copy beside its own, and keeps the later hour of a key's last use. This cell
+ * still stores the frames that wait in its streams.
  */
 import { readUsage, setUsage, shareUsage } from '../ingest/limit/month-count.ts';
 import type { LimitRedis } from '../ingest/limit/redis.ts';

@@ -2,10 +2,10 @@
  * A test event that goes through ingest's port like a client's event: it uses a token of the limit
  * and a position of the quota, and the sinks store it.
  *
- * An accepted event is in a frame of a stream of events, which was written while the request was
+ * An accepted event is in a frame that was written to a stream of events while the request was
  * under way. The processor removes a frame from its stream when the sinks have stored the frame or
- * when its dead letters are filed. So the frames of that time are searched for the event until none
- * has it.
+ * when its dead letters are filed. So the frames of that time are searched until none has the
+ * event.
  */
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';

@@ -5,7 +5,9 @@ import { ADMIN_TOKEN_CHARS_MIN, isLabelAlone, isShortToken, splitToken } from '.
 import type { Log } from '../../lib/log.ts';
 
 type AdminToken = { label: string; token: string };
-/** Holder of a token. A viewer may read, and change nothing. The audit records `by`. */
+/**
+ * Holder of a token. A viewer may read, and change nothing. `by`: the holder's name in the audit.
+ */
 export type Holder = { by: string; role: 'editor' | 'viewer' };
 
 const digest = (text: string): Buffer => createHash('sha256').update(text).digest();

@@ -3,7 +3,7 @@
  * `#project=1&project=2&search=shop`. The history of the browser also keeps how far the page is
  * scrolled and how many projects are listed. So a refresh and the back button find the same place.
  */
-// biome-ignore lint/correctness/noUnusedVariables: page-view.manage.js, joined behind this file, calls it.
+// biome-ignore lint/correctness/noUnusedVariables: page-view.manage.js, joined after this file, calls it.
 function pageAddress() {
   const SCROLLED_MS = 100;
   const fields = () => new URLSearchParams(location.hash.slice(1));

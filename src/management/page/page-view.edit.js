@@ -3,7 +3,7 @@
  * shows (If-Match), so that two tabs cannot overwrite each other's changes. page.ts puts
  * KNOWN_NAMES, the names of filters and plans, before this script.
  */
-// biome-ignore lint/correctness/noUnusedVariables: page-view.manage.js, joined behind this file, calls it.
+// biome-ignore lint/correctness/noUnusedVariables: page-view.manage.js, joined after this file, calls it.
 function editing({ el, panel, copy }) {
   const DAY_SEC = 86_400;
   const OVERLAPS = [

@@ -1,5 +1,5 @@
 /** Heartbeat tokens on ingest's page: a list, and buttons that make and delete a token. */
-// biome-ignore lint/correctness/noUnusedVariables: page-view.manage.js, joined behind this file, calls it.
+// biome-ignore lint/correctness/noUnusedVariables: page-view.manage.js, joined after this file, calls it.
 function heartbeatTokens({ $, el, row, keyCell, moment, ask, pagedList, tell, button, isViewer }) {
   const section = $('heartbeats');
   const rows = section.querySelector('tbody');

@@ -2,7 +2,7 @@
  * Dead letters on ingest's page: counts by reason and project with buttons that replay and purge a
  * whole group, and each letter with its content and the same buttons.
  */
-// biome-ignore lint/correctness/noUnusedVariables: page-view.manage.js, joined behind this file, calls it.
+// biome-ignore lint/correctness/noUnusedVariables: page-view.manage.js, joined after this file, calls it.
 function deadLetters({
   $,
   el,

@@ -3,7 +3,7 @@
  * form that creates one. Other files have the details of a project, heartbeats and dead letters. The
  * page adds values as text nodes only, so a value cannot become markup.
  */
-// biome-ignore lint/correctness/noUnusedVariables: page-view.js, joined behind this file, calls it.
+// biome-ignore lint/correctness/noUnusedVariables: page-view.js, joined after this file, calls it.
 function management({ $, el, svg, panel, usageCell, whole, bytes, groups, authorization }) {
   const ROWS = 50;
   const COLUMNS = 8;

@@ -1,5 +1,5 @@
 /** The details of an open project on ingest's page: DSN, keys, reasons, usage, settings and history. */
-// biome-ignore lint/correctness/noUnusedVariables: page-view.manage.js, joined behind this file, calls it.
+// biome-ignore lint/correctness/noUnusedVariables: page-view.manage.js, joined after this file, calls it.
 function projectDetails(parts) {
   const { el, svg, panel, usageCell, whole, groups, ask, pagedList, tell } = parts;
   const { row, keyCell, moment, limit, textOf, edit, isViewer, onDeleted, columns } = parts;

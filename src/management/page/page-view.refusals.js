@@ -1,5 +1,5 @@
 /** Refused requests on ingest's page, as they come, while the reader watches. */
-// biome-ignore lint/correctness/noUnusedVariables: page-view.manage.js, joined behind this file, calls it.
+// biome-ignore lint/correctness/noUnusedVariables: page-view.manage.js, joined after this file, calls it.
 function refusalTail({ $, el, whole, bytes, row, send, tell, address }) {
   /** Pause before the next try when the answer has ended. */
   const AGAIN_MS = 5000;
