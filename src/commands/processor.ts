@@ -25,8 +25,8 @@ async function run(): Promise<void> {
   if (ignored.length > 0) log.info({ ignored }, 'names of Kubernetes service links were ignored');
   const stopped = untilStopped();
   const processor = await Promise.race([runProcessor(config, log), stopped]);
-  // `processor` is undefined when the process was told to stop while it waited for the broker. A
-  // connection attempt cannot be cancelled, and no frame is in hand, so the process ends at once.
+  // `processor` is undefined when the process was told to stop while it waited for the broker. The
+  // process ends at once, because a connection attempt cannot be cancelled, and no frame is lost.
   if (!processor) process.exit(0);
   await stopped;
   await processor.stop();

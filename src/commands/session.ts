@@ -186,8 +186,8 @@ export const withApi = (command: Command): Command =>
   );
 
 /**
- * Runs the work of one command on the operations. With the flag `--api`, the operations ask the
- * management API; otherwise they work on Redis and NATS.
+ * Gives one command its operations, and runs its `work`. With the flag `--api`, the operations ask
+ * the management API; otherwise they work on Redis and NATS.
  */
 export const withOperations = <T>(
   { api }: ApiFlags,

@@ -45,8 +45,8 @@ export function findServer(
 }
 
 /**
- * Range of ports for servers. Kernels choose ports for outgoing connections, and for programs that
- * ask for any port, above this range (from 32768 on Linux).
+ * Range of ports for servers. It lies below the ports that kernels choose by themselves, such as
+ * those of outgoing connections (from 32768 on Linux).
  */
 export const LASTING_PORTS = { from: 20_000, to: 32_000 } as const;
 

@@ -3,16 +3,16 @@
  * counter, and corrects the counter.
  *
  * The tally is only meaningful when it has all envelopes that had been counted when the command
- * began. So the command waits until these envelopes are queued, then until the streams have moved
- * past them. A request that arrives during the wait may be in one of the two counts and not in the
- * other.
+ * began. So the command waits until these envelopes are queued, then until their frames are
+ * processed.
  *
  * The counter may be raised to the tally at any time, and its checkpoint with it, because the tally
  * holds only envelopes that were accepted. The counter is lowered only when all of these conditions
  * hold:
  *
  * - The frames that the command waited for were processed in time.
- * - The counter is the same before the wait and after the tally was read.
+ * - The counter is the same before the wait and after the tally was read. Otherwise a request may
+ *   be in only one of the two.
  * - No unreadable frame or entry was filed as a dead letter this month: it may be this project's.
  * - No project of this id was deleted this month.
  * - The project did not move between cells this month: the tally lacks what the other cell stored.
