@@ -2,10 +2,10 @@
  * Fair shares of a resource that all projects use together.
  *
  * The rule: once a resource is half full, a project that holds more than its share gets no more of
- * it, and other projects go on. A share is the resource divided by the number of projects that use
- * it now plus one, for the next project to come. Without this plus one, a single project could take
- * everything before another asks. So a project that is alone gets no more once it holds more than
- * half. For bodies under way, the rule applies only once three quarters of the memory are held.
+ * it, and other projects go on. A share is the resource divided by one more than the number of
+ * projects that use it now; the one is for the next project to come. So a project that is alone
+ * gets no more once it holds more than half. For bodies under way, the rule applies only once three
+ * quarters of the memory are held.
  *
  * Each resource is declared in the module that owns it: a search for `new FairShare(` finds them
  * all. Three things have bounds of another kind. Bodies that swell (InflationQueue) and work for

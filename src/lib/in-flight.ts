@@ -1,9 +1,8 @@
 /**
- * Removes a member from `underWay`, a list in the order in which the members began. Removal
- * searches from the front, which is fast for up to some hundreds of members. A Set or a Map would
- * be worse: V8 gives them a new table every few members, and each old table points to the next.
- * Once one of these tables is in V8's old space, all later tables and everything in them outlive
- * every young collection.
+ * Removes a member from `underWay`, a list in the order in which the members began. The search from
+ * the front is fast for up to some hundreds of members. A Set or a Map would be worse: V8 gives
+ * them a new table every few members, and each old table points to the next. Once one such table is
+ * in V8's old space, young collections free none of the later tables, nor what is in them.
  *
  * @returns whether the member was in the list
  */

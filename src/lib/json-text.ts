@@ -22,8 +22,8 @@ const ZERO = 0x30;
 const MINUS = 0x2d;
 
 /**
- * Makes a table with 1 for the bytes of `chars` and 0 for all others. One look-up a byte was
- * measured twice as fast as comparisons. A caller must not look up beyond the end of the text.
+ * Makes a table with 1 for the bytes of `chars` and 0 for all others. A look-up was measured to be
+ * twice as fast as comparisons. A caller must not look up beyond the end of the text.
  */
 function tableOf(chars: string): Uint8Array {
   const table = new Uint8Array(256);
@@ -49,8 +49,8 @@ const isAt = (table: Uint8Array, text: Uint8Array, at: number): boolean =>
   at < text.length && table[text[at] as number] === 1;
 
 /**
- * Skips an escape; `at` is behind the backslash. Each skip function returns the position behind
- * what it read, or -1 when the text is invalid.
+ * Skips an escape; `at` is after the backslash. Each skip function returns the position after what
+ * it read, or -1 when the text is invalid.
  */
 function skipEscape(text: Uint8Array, at: number): number {
   if (isAt(SIMPLE_ESCAPE, text, at)) return at + 1;
@@ -67,8 +67,8 @@ let pausedAt = 0;
 /**
  * Skips the rest of a string, and pauses at `until`. Reading four bytes at a time was measured to
  * halve the time for long texts.
- * @param from behind the opening quote, or between two characters
- * @returns the position behind the closing quote; PAUSED, or -1 for an invalid string
+ * @param from after the opening quote, or between two characters
+ * @returns the position after the closing quote; PAUSED, or -1 for an invalid string
  */
 function skipString(text: Uint8Array, from: number, until = text.length): number {
   const end = Math.min(until, text.length);
@@ -140,7 +140,7 @@ function skipScalar(text: Uint8Array, at: number, until: number): number {
 
 /**
  * Skips a member's name and its colon, with the blanks before each.
- * @returns the position behind the colon; negative when there is no name with a colon, or when the
+ * @returns the position after the colon; negative when there is no name with a colon, or when the
  * scan must pause within the name
  */
 function skipName(text: Uint8Array, from: number, until = text.length): number {
@@ -151,8 +151,8 @@ function skipName(text: Uint8Array, from: number, until = text.length): number {
 
 /**
  * Skips the colon after a name.
- * @param end position behind the name; a negative one is returned as it is
- * @returns the position behind the colon; negative when there is none
+ * @param end position after the name; a negative one is returned as it is
+ * @returns the position after the colon; negative when there is none
  */
 function skipColon(text: Uint8Array, end: number): number {
   if (end < 0) return end;
@@ -179,7 +179,7 @@ class ValueScan {
   #outer: Uint8Array;
   #depth = 0;
   #innermost = 0;
-  /** Where the scan paused. `closing` means among the brackets that close behind a value. */
+  /** Where the scan paused. `closing` means among the brackets that close after a value. */
   #pausedIn: 'name' | 'string' | 'closing' | undefined;
   /**
    * Position at which the scan goes on. When the scan is over: the end of the value, or negative

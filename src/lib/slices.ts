@@ -16,7 +16,7 @@ export function atOnce<T>(steps: Steps<T>): T {
 
 /**
  * Shares the event loop's time among long works on items: inflating, checking, scrubbing. A
- * recording of 64 MiB may need ten seconds. So each work is done in slices, and the loop handles
+ * recording of 64 MiB may need ten seconds. So work is done in slices, and the loop handles
  * everything else between two slices. All work of the process uses one object: each turn of the
  * loop runs one slice, of the work that has waited longest.
  */
@@ -55,8 +55,8 @@ export class Slices {
   }
 
   /**
-   * Divides a loop over small works into slices.
-   * @returns a function to call between two works; when the slice is over, it returns a promise
+   * Divides a loop over small pieces of work into slices.
+   * @returns a function to call between two pieces; when the slice is over, it returns a promise
    * that the loop must await
    */
   pauses(): () => Promise<void> | undefined {
@@ -69,9 +69,7 @@ export class Slices {
     };
   }
 
-  /**
-   * Resolves in a later turn of the event loop, after all works that asked before have had a turn.
-   */
+  /** Resolves in a later turn of the event loop, after all earlier callers have had a turn. */
   turn(): Promise<void> {
     return new Promise((resolve) => {
       this.#waiting.push(resolve);
