@@ -62,7 +62,9 @@ export type Config = Readonly<{
   redisPasswordFile: string | undefined;
   natsUrls: readonly string[];
   natsCredsFile: string | undefined;
-  /** File with the certificates of the authorities by which Redis and NATS are verified. */
+  /**
+   * File with the certificates of authorities against which those of Redis and NATS are checked.
+   */
   tlsCaFile: string | undefined;
   maxBodyBytes: number;
   maxDecompressedBytes: number;
@@ -435,8 +437,8 @@ export const hostEnvironment = (env: NodeJS.ProcessEnv = process.env) => ({
 });
 
 /**
- * Whether the environment sets this variable to more than an empty value. A Kubernetes service link
- * does not count.
+ * Whether the environment sets this variable. An empty value and a Kubernetes service link do not
+ * count.
  */
 export function isSet(name: string, env: NodeJS.ProcessEnv = process.env): boolean {
   const value = env[name] ?? '';

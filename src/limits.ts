@@ -9,10 +9,10 @@ const MIB = 1024 * KIB;
 const GIB = 1024 * MIB;
 
 // ---- A body ----
-/** Bytes of a body as transmitted; a longer body gets 413. Default of SLUICE_MAX_BODY_BYTES. */
+/** Most bytes of a body as sent; a longer body gets 413. Default of SLUICE_MAX_BODY_BYTES. */
 export const BODY_BYTES_MAX = 5 * MIB;
 /**
- * Bytes of a body after decompression; a longer one gets 413. Default of
+ * Most bytes of a body after decompression; a longer one gets 413. Default of
  * SLUICE_MAX_DECOMPRESSED_BYTES.
  */
 export const DECOMPRESSED_BYTES_MAX = 20 * MIB;
@@ -92,8 +92,8 @@ export const UNPACED_BYTES_MAX = 128 * MIB;
  */
 export const QUEUED_BYTES_MAX = 16 * MIB;
 /**
- * Paused uploads that resume in one turn of the event loop. Each may be whole after its next chunk,
- * and whole uploads are bounded by WHOLE_UPLOADS_BYTES_MAX.
+ * Paused uploads that resume in one turn of the event loop. The number is small, because each may
+ * be whole after its next chunk, and WHOLE_UPLOADS_BYTES_MAX bounds whole uploads.
  */
 export const UPLOADS_RESUMED_PER_TURN = 2;
 /** Bytes of one upload that wait for the disk. Beyond this bound the upload's socket is paused. */
@@ -139,9 +139,9 @@ export const INFLATION_WAIT_MS_MAX = 1_000;
  */
 export const SWELLING_RATIO_MIN = 64;
 /**
- * How long a project must rest for each MiB that came out of its swelling bodies, while other
- * projects send too. Inflating, storing and processing 19 MiB takes half a second of CPU. So the
- * swelling bodies of one project take a twentieth of a core.
+ * A project must rest for this long for each MiB that came out of its swelling bodies, if other
+ * projects send too: its further swelling bodies get 503. Inflating, storing and processing 19 MiB
+ * takes half a second of CPU. So the swelling bodies of one project take a twentieth of a core.
  */
 export const SWOLLEN_REST_MS_PER_MIB = 500;
 /**
@@ -221,8 +221,8 @@ export const REFUSED_DRAIN_BYTES_MAX = 2 * BODY_BYTES_SETTING_MAX;
 export const REFUSED_DRAIN_PIECES_RATIO = 10;
 /**
  * Time until an answer is due, from an envelope's last body byte or the start of a heartbeat's
- * publish. After this time the worker gives up. The answer is then 503 when nothing can have been
- * queued, unless the disk is the cause, else 500. The admission has time-outs of its own,
+ * publish. After this time the worker gives up. The answer is then 500 if something may have been
+ * queued or the disk is the cause, else 503. The admission has time-outs of its own,
  * REDIS_REPLY_MS_MAX and CHECKPOINT_READ_MS_MAX.
  */
 export const ANSWER_MS_MAX = 2_000;
@@ -236,7 +236,7 @@ export const REQUEST_HEADER_BYTES_MAX = 16 * KIB;
 export const REQUEST_HEADERS_MAX = 64;
 export const URL_BYTES_MAX = 4 * KIB;
 /**
- * A worker closes the connection with one of this many answers. Otherwise clients that keep their
+ * With one in this many answers, a worker closes the connection. Otherwise clients that keep their
  * connections would never reach a worker that started later. nginx closes a connection after 1,000
  * requests by default.
  */
@@ -269,9 +269,10 @@ export const LEASE_NEED_SLOW_MS = 750;
 /** Length of the lease of reserve tokens, which no request waits for yet. */
 export const LEASE_RESERVE_MS = 500;
 /**
- * Up to this limit, workers lease a reserve only while the window is contended (CONTENDED_MS). So
- * an uncontended window admits exactly as many requests as the limit says before it refuses one.
- * admit.lua has its own copies of this number and of CONTENDED_MS.
+ * For limits up to this one, workers lease a reserve (tokens for requests to come) only while the
+ * window is contended (CONTENDED_MS). So an uncontended window admits exactly as many requests as
+ * the limit says before it refuses one. admit.lua has its own copies of this number and of
+ * CONTENDED_MS.
  */
 export const EXACT_LIMIT_MAX = 1_000;
 /**
@@ -302,7 +303,7 @@ export const RETRY_AFTER_SEC = 60;
 export const CHECKPOINT_MS_MAX = 10_000;
 
 /**
- * Most characters of a client's or SDK's name and version together, which are stored with each
+ * Most characters of the name and version of a client or SDK together. Both are stored with each
  * item.
  */
 export const CLIENT_CHARS_MAX = 256;
@@ -397,11 +398,13 @@ export const PUBLISH_PAUSE_MS = 250;
  */
 export const PUBLISH_ANSWER_MS_MIN = 100;
 /**
- * Longest absence of the broker, or of a stream's leader, that entries wait out. In a longer
- * absence, entries that were never written to the connection are refused.
+ * How long entries wait while the broker, or a stream's leader, is away. After this time, entries
+ * that were never written to the connection are refused.
  */
 export const BROKER_AWAY_MS_MAX = 1_500;
-/** Large envelopes of one worker that write their parts at the same time; further ones wait. */
+/**
+ * Most large envelopes of one worker that write their parts at the same time; further ones wait.
+ */
 export const LARGE_ENTRIES_ACTIVE_MAX = 4;
 /** Parts of one large envelope that are in flight together. */
 export const PARTS_IN_FLIGHT_MAX = 4;
@@ -460,8 +463,9 @@ export const WORK_BEHIND_MS = 1_500;
 /** Fraction of a processor's time that one project may need while the processor is late. */
 export const WORK_PART_MAX = 1 / 2;
 /**
- * A late processor tells workers to refuse each project that owes more than this. One unscrubbed
- * envelope of 20 MiB makes less debt, and a project may send one at any moment.
+ * A late processor tells workers to refuse each project whose debt (stream/work.ts) is larger than
+ * this. One unscrubbed envelope of 20 MiB makes less debt, and a project may send one at any
+ * moment.
  */
 export const WORK_HEAVY_MS = 500;
 /**
@@ -478,7 +482,7 @@ export const WORK_NAMED_EVERY_MS = 250;
 export const WORK_REST_MS = 1_000;
 /**
  * Workers multiply a project's work by its price, which is normally 1. Each time that a processor
- * tells them to refuse the project, its price may double, up to WORK_PRICE_MAX. In this time the
+ * tells them to refuse the project, the price may double, up to WORK_PRICE_MAX. In this time the
  * price falls to half.
  */
 export const WORK_PRICE_HALVED_MS = 30_000;
@@ -494,8 +498,8 @@ export const DEBTS_SWEPT_MIN = 10_000;
 // ---- Processor ----
 export const RECORDING_BYTES_MAX = 64 * MIB;
 /**
- * A recording draws on its project's inflation budget once it inflates beyond INFLATION_FREE_BYTES
- * and beyond INFLATION_FREE_RATIO times its size.
+ * A recording draws on its project's inflation budget once it inflates to more than
+ * INFLATION_FREE_BYTES and to more than INFLATION_FREE_RATIO times its size.
  */
 export const INFLATION_FREE_BYTES = 1 * MIB;
 export const INFLATION_FREE_RATIO = 16;
@@ -569,7 +573,7 @@ export const LOPSIDED_MS_MAX = 300_000;
 export const KEEP_LOOK_MS = 5_000;
 /**
  * How often the processor checks whether Redis lost counts. After a loss it compares all counts
- * with its tally.
+ * with the sink's tally.
  */
 export const LOSS_LOOK_MS = 15_000;
 /**
@@ -579,8 +583,8 @@ export const LOSS_LOOK_MS = 15_000;
  */
 export const LOSS_LOOKS_MIN = 4;
 /**
- * How long the processor waits for the broker to confirm that it has an acknowledgement, a dead
- * letter or a count.
+ * How long the processor waits until the broker confirms an acknowledgement, a dead letter or a
+ * count.
  */
 export const BROKER_REPLY_MS_MAX = 5_000;
 /**

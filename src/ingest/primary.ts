@@ -72,7 +72,9 @@ class ServerFigures {
   }
 }
 
-/** Returns the deployment that the API's doctor examines, as this ingest's settings describe it. */
+/**
+ * Describes, by this ingest's settings, the deployment that the management API's doctor examines.
+ */
 function examinedOf(config: Config): Omit<Examined, 'connections' | 'log'> {
   const { redisUrls, publicUrl, env, streamReplicas: replicas, streamShards: shards } = config;
   return {

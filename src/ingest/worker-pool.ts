@@ -30,8 +30,8 @@ export type FromWorker =
   | ({ kind: 'requests' } & RequestLines);
 
 /**
- * Messages to a worker. `beat` asks for a beat with the metrics of the worker's process under
- * `name`, and with its busiest projects when `projects` is true.
+ * Messages to a worker. `beat` asks for a message `beat` with the metrics of the worker's process
+ * under `name`, and with its busiest projects when `projects` is true.
  */
 export type ToWorker = { kind: 'stop' } | { kind: 'beat'; projects: boolean; name: string };
 
@@ -61,10 +61,10 @@ const DEPARTED_MAX = 16;
 /** Time in ms after which a worker that was asked to stop is killed. */
 const STOP_MS_MAX = 30_000;
 /**
- * Smallest old space of a worker's heap, in MiB. A worker's live heap is some 15 MiB, and V8 (Node
- * 20) sets the bound of the old space close above that. Bodies are external memory, and V8 counts
- * them against this bound, too. Without the flag V8 marks the whole heap ten times a second at half
- * load.
+ * Raises the lowest bound of the old space of a worker's heap to 64 MiB. A worker's live heap is
+ * some 15 MiB, and V8 (Node 20) would set the bound close above that. Bodies are external memory,
+ * and V8 counts them against this bound, too. So it would mark the whole heap ten times a second at
+ * half load.
  */
 const OLD_SPACE_UNLOOKED = '--initial-old-space-size=64';
 /**

@@ -21,11 +21,11 @@ export type HeldItem = {
   /** Position among all items of the envelope, skipped ones included, from 0. */
   index: number;
   type: ItemType;
-  /** The item header line as sent, without its newline; owned bytes. */
+  /** The item header line as sent, without its newline. */
   header: Uint8Array;
   /** Payload bytes. */
   length: number;
-  /** Owned bytes; undefined when the envelope is spooled. */
+  /** Undefined when the envelope is spooled. */
   payload?: Uint8Array;
 };
 

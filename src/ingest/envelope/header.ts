@@ -1,6 +1,6 @@
 /**
  * Parses the two kinds of JSON lines in an envelope: the envelope header and the item headers
- * (https://develop.sentry.dev/sdk/data-model/envelopes/). Pure.
+ * (https://develop.sentry.dev/sdk/data-model/envelopes/).
  */
 import { CLIENT_CHARS_MAX } from '../../limits.ts';
 

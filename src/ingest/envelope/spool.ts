@@ -31,7 +31,10 @@ export type SpoolOptions = {
 type Block = { bytes: Buffer; length: number };
 type State = 'open' | 'failed' | 'closed';
 
-/** Consecutive bytes of the file. {@link Spool.only} skips the bytes between two stretches. */
+/**
+ * Consecutive bytes of the file that {@link Spool.only} reads. The bytes between two stretches are
+ * skipped.
+ */
 type Stretch = { start: number; length: number };
 
 /**

@@ -171,7 +171,7 @@ export class Upload {
 
   /**
    * Takes the next bytes of the body.
-   * @param chunk bytes as transmitted; borrowed for the call
+   * @param chunk bytes as sent, valid only during the call
    * @param isWhole whether the chunk is the whole body. The copy of such a chunk may lie in Node's
    * pool, because it need not wait for a further packet ({@link ownCopy})
    */
@@ -387,7 +387,7 @@ export class Upload {
 
   /**
    * Parses plain or inflated bytes.
-   * @param bytes owned, unless the collector is spooling
+   * @param bytes stay valid after the call, unless the collector is spooling
    */
   #parse(bytes: Uint8Array): void {
     if (!this.#isUndecided) return;

@@ -28,7 +28,7 @@ const MESSAGES = [
   "can't access dead object",
 ];
 
-/** Schemes with which the source (URL of the script) of such an error's innermost frame starts. */
+/** Schemes with which the source (URL of the script) of the error's innermost frame starts. */
 const SOURCE_SCHEMES = [
   'chrome-extension://',
   'chrome://',
@@ -37,7 +37,10 @@ const SOURCE_SCHEMES = [
   'safari-web-extension://',
 ];
 
-/** Texts of which such a source contains one, if it starts with none of SOURCE_SCHEMES. */
+/**
+ * The source of the innermost frame contains one of these texts, or starts with one of
+ * SOURCE_SCHEMES.
+ */
 const SOURCES = [
   'graph.facebook.com',
   'connect.facebook.net',

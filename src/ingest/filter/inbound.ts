@@ -252,8 +252,8 @@ class Judgement<T extends FilteredItem> {
   }
 
   /**
-   * Parses a payload whole, or, when it is large or many small ones came before it, only the fields
-   * that filters look at. Returns undefined for a payload that is no JSON object or passes
+   * Parses a payload whole. Of a large payload, or one behind many small ones, only the fields that
+   * filters look at are parsed. Returns undefined for a payload that is no JSON object or passes
    * unfiltered.
    */
   #parse(bytes: Uint8Array): JsonObject | undefined {

@@ -199,9 +199,9 @@ export class IngestRequest extends EndpointRequest {
 
   /**
    * Takes the token for a body before the body is written to disk, so that a flood over the limit
-   * is not written. When only categories refuse the items so far, later items may still be stored.
-   * So the body is written, and {@link #admit} asks again. If the key was revoked meanwhile, the
-   * token is taken from the project here, and {@link #admit} refuses the request.
+   * is not written. When only windows of categories refuse, items that are still to come may be
+   * stored. So the body is written, and {@link #admit} asks again. If the key was revoked
+   * meanwhile, the token is taken from the project here, and {@link #admit} refuses the request.
    */
   #takeTokenFirst(upload: Upload): void {
     const { project } = this.#access as Access;

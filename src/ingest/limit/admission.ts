@@ -118,7 +118,7 @@ type Call = {
 
 /**
  * A scope in this worker, from its first request until it has been idle for IDLE_MS: its leases,
- * and the state of its calls. All is one object, so that it is in one place of the CPU's caches.
+ * and the state of its calls.
  */
 class ActiveScope extends ScopeCache {
   /** Time of the last request (monotonic ms). */
@@ -136,8 +136,8 @@ export const CACHES = new Slot(
 
 const UNAVAILABLE = { kind: 'unavailable' } as const;
 /**
- * Time in ms after which an idle scope is forgotten: longer than any window that this worker may
- * know of.
+ * Time in ms after which an idle scope is forgotten. By then its windows have no token of this
+ * worker.
  */
 const IDLE_MS = RATE_WINDOW_MS + 5_000;
 const EVICT_EVERY_MS = 10_000;

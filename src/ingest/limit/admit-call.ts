@@ -15,8 +15,8 @@ export type AdmitCall = {
   limit?: number | undefined;
   ask?: Ask | undefined;
   /**
-   * Limits of the windows, besides that of `limit`, in which each token must find room, too. Set
-   * only together with `ask`.
+   * Limits of further windows. Each token must find room in these, too. Set only together with
+   * `ask`.
    */
   further?: readonly WindowLimit[];
   /** Requests a month; undefined: there is no quota, or overage is enabled. */

@@ -90,8 +90,9 @@ function monthsOf(pairs: readonly unknown[]): Map<string, number> {
 }
 
 /**
- * Adds to the project's counts, by month, what the counts of another cell (installation of sluice)
- * have grown by since the last call. A repeated call with the same counts changes nothing.
+ * Adds the counts of another cell (installation of sluice) to the project's counts. Of each month's
+ * count only the growth since the last call is added, so a repeated call with the same counts
+ * changes nothing.
  * @returns the counts of this cell, without those from the other cell
  * @throws when Redis does not answer
  */

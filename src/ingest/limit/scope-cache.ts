@@ -51,7 +51,10 @@ const REFUSAL_CACHE_MS_MIN = 300;
  * limit.
  */
 export type LimitRecord = { limit: number; revision: number };
-/** The first window as the last reply described it. The next call passes this on to the script. */
+/**
+ * The first window as the last reply described it. The next call passes this on to admit.lua, which
+ * explains the fields.
+ */
 type KnownWindow = { emptyAt: number; gen: number; seq: number };
 /**
  * Tokens that were leased together. `endsAt`: monotonic ms, exclusive. `next`: the lease in hand
@@ -81,8 +84,8 @@ export type Ask = {
   needMs: number;
   revision: number;
   /**
-   * Leases whose use is reported to the script, which then settles them (admit.lua): reserve that
-   * is used up or ran out, and need that came too late.
+   * Leases whose use is reported to admit.lua: reserve that is used up or ran out, and tokens that
+   * came too late for their requests.
    */
   settled: readonly Lease[];
   known: KnownWindow | undefined;
@@ -304,8 +307,8 @@ export class ScopeCache {
   }
 
   /**
-   * Gives back tokens for waiting requests that came too late. Such tokens never counted as
-   * outstanding reserve, from which the script subtracts `unused + used`. So `used` is set to
+   * Gives back tokens that came too late for their requests. The script subtracts `unused + used`
+   * from the outstanding reserve, in which these tokens were never counted. So `used` is set to
    * `-granted`, which makes this sum 0.
    */
   #giveBack({ needBucket: bucket, granted }: WindowReply, endsAt: number): void {
@@ -369,14 +372,12 @@ export class ScopeCache {
   }
 
   /**
-   * Notes Redis's clock, and tells whether it has stepped forward. Redis read its clock between the
-   * sending of a call and its reply. So its lead over our own clock, which never steps, lies
-   * between two values. When the lower value is more than 250 ms above the upper value of the reply
-   * before, the clock has stepped, and tokens expired early in their window. The time that a reply
-   * takes (at most 700 ms) hides smaller steps. A clock that is slewed drifts by less than 250 ms
-   * from one reply to the next.
-   * @param redisNow Unix ms that Redis said
-   * @returns whether Redis's clock has stepped forward since the reply before
+   * Notes Redis's clock, and returns whether it has stepped forward since the reply before. Such a
+   * step makes tokens expire early in their window. Redis read its clock between the sending of a
+   * call and its reply. So its lead over our own clock, which never steps, lies between two values.
+   * When the lower value is more than 250 ms above the upper value of the reply before, the clock
+   * has stepped. The time that a reply takes (at most 700 ms) hides smaller steps.
+   * @param redisNow Unix ms by Redis's clock
    */
   noteClock({
     redisNow,

@@ -22,8 +22,8 @@ export class OtlpReader implements ItemReader {
   readonly #receiver: ItemReceiver;
   readonly #walk: ProtobufWalk | JsonRecords;
   /**
-   * Hash over the project, the type of the request and its body. The event id is made of it, so a
-   * client's repetition has the same id.
+   * Hash over the project, the type of the request and its body. The event id is made from the
+   * hash, so a client's repetition has the same id.
    */
   readonly #hash: Hash;
   #hasBegun = false;

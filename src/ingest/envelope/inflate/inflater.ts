@@ -24,7 +24,7 @@ export type InflaterOptions = {
   onBehind(behind: boolean): void;
 };
 
-/** Approximate memory of an engine: its window, its tables and one piece of output. */
+/** Approximate memory of one zlib engine: its window, its tables and one piece of output. */
 const ENGINE_BYTES = 128 * 1024;
 /**
  * Most bytes of a window beyond ENGINE_BYTES, by encoding. A window grows with the engine's output
@@ -33,13 +33,15 @@ const ENGINE_BYTES = 128 * 1024;
 const WINDOW_BYTES_MAX = { gzip: 0, deflate: 0, br: 16 * 1024 * 1024, zstd: ZSTD_WINDOW_BYTES_MAX } as const;
 const NOTHING = Buffer.alloc(0);
 
-/** Bytes that the inflaters of this worker have handed out since the last young collection. */
+/**
+ * Bytes that the inflaters of this worker have handed out since the young space was last collected.
+ */
 let garbageBytes = 0;
 /**
- * Counts the garbage of the inflaters, and asks V8 for a young collection when there is much. zlib
- * makes a new buffer for each piece of output, and the buffer is garbage once it was copied. V8 of
- * Node 24, unless asked, marks the worker's whole heap before it frees such buffers. Marking takes
- * 10 to 20 ms, a young collection 1 or 2 ms (measured).
+ * Counts the garbage of the inflaters, and asks V8 to collect its young space when there is much.
+ * zlib makes a new buffer for each piece of output, and the buffer is garbage once it was copied.
+ * V8 of Node 24, unless asked, marks the worker's whole heap before it frees such buffers. Marking
+ * takes 10 to 20 ms, collecting the young space 1 or 2 ms (measured).
  */
 function noteGarbage(bytes: number): void {
   garbageBytes += bytes;

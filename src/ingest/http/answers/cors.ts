@@ -1,6 +1,6 @@
 /**
- * CORS headers: every origin may send. A browser lets an SDK see the status of an answer only when
- * the answer allows the origin, and of the headers only those that are exposed here.
+ * CORS headers: every origin may send. A browser shows an SDK the status of an answer only when the
+ * answer allows the origin, and shows it only the headers that are exposed here.
  */
 import { OTLP_CONTENT_TYPES } from '../../../lib/otlp.ts';
 import { EMPTY, type Header, headerLines, JSON_TYPE, REASON, REQUEST_ID } from './outcome.ts';

@@ -100,8 +100,8 @@ export class PageFigures {
   }
 
   /**
-   * Begins to count a project, and returns its counts; undefined, and nothing is counted, while
-   * PROJECTS_WATCHED_MAX projects are counted already.
+   * Begins to count a project, and returns its counts; undefined when PROJECTS_WATCHED_MAX projects
+   * are counted already.
    */
   #watch(project: ProjectState): ProjectFigures | undefined {
     if (this.#projects.length >= PROJECTS_WATCHED_MAX) return undefined;
