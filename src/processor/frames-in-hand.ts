@@ -8,9 +8,9 @@ import {
 import type { Delivery } from './delivery.ts';
 
 /**
- * How often in one ack wait (after which the broker delivers a frame again) the frames in hand are
- * looked at. The broker gets `working()` for a frame that two looks find, so after half of the ack
- * wait at the latest.
+ * Number of looks at the frames in hand in ACK_WAIT_MS, after which the broker would deliver them
+ * again. For a frame that two looks find, the broker gets `working()`: after half of ACK_WAIT_MS at
+ * the latest.
  */
 const LOOKS_PER_ACK_WAIT = 4;
 

@@ -51,8 +51,8 @@ export class HeavyProjects {
   }
 
   /**
-   * Adds an item's work to its project's debt. Names the project if it owes too much, the frame is
-   * late, and other projects send, too.
+   * Adds an item's work to its project's debt. Calls {@link name} if the project owes too much, the
+   * frame is late, and other projects send, too.
    * @param workMs as `workOn` in stream/work.ts estimates it
    * @param frame its stream, and when the broker stored it, Unix ms
    */

@@ -113,7 +113,7 @@ export class PullQueue {
   #form: 'gathers' | 'waits' | 'follows' = 'gathers';
   /** Bytes of the frames that were gathered since the last rest. */
   #gathered = 0;
-  /** Called when the state changes, once. */
+  /** Called once, at the next change of the state. */
   #onChange: (() => void) | undefined;
 
   constructor({ link, stream, bytesMax, log, goneLookMs = GONE_LOOK_MS }: PullQueueOptions) {

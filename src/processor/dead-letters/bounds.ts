@@ -20,14 +20,14 @@ import { storedMessages } from '../../stream/stored-messages.ts';
 import { DEAD_LETTERS_STREAM, DEAD_LETTERS_SUBJECT } from '../../stream/topology.ts';
 
 /**
- * Bounds of one project's dead letters: an eighth of their stream's bytes, and MESSAGES_MAX
- * messages, because the headers of all its messages are read at times.
+ * Bounds of one project's dead letters: an eighth of their stream's max_bytes, and MESSAGES_MAX
+ * messages, because their headers are all read at times.
  */
 const SHARES = 8;
 const MESSAGES_MAX = 10_000;
 /**
- * Projects for which a processor remembers the size of their dead letters, at most. Each takes some
- * 100 bytes. For other projects the size is read from the stream again.
+ * Most projects whose size of dead letters a processor remembers, in some 100 bytes each. For other
+ * projects the size is read from the stream again.
  */
 const PROJECTS_KNOWN_MAX = 10_000;
 /**

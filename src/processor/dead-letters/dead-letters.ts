@@ -17,15 +17,12 @@ import type { ProcessorMetrics } from '../metrics.ts';
 import { DeadLetterBounds } from './bounds.ts';
 import { DroppedDeadLetters } from './dropped.ts';
 
-/**
- * How long dead letters that the broker does not take may delay good items. Some leader elections
- * pass within this time.
- */
+/** How long dead letters that the broker does not take may delay good items. */
 const PATIENCE_MS = 5_000;
 const PAUSE_MS = 10_000;
 /** An outage of dead letters is over when none has failed for this time. */
 const OUTAGE_MS = 30_000;
-/** How long each message may take while a batch's letters are sent together for the first time. */
+/** Time-out of each message while a batch's letters are sent together. */
 const TOGETHER_MS = 2_000;
 /**
  * Dead letters of single items that a project may cause at once, and one more every

@@ -30,11 +30,11 @@ export class InflationBudgets {
   }
 
   /**
-   * Starts the account of one recording. The returned function is told how far the recording has
-   * inflated. Up to `free` bytes a call takes nothing. The first call beyond `free` takes all bytes
-   * so far from the project's budget, and each later call takes the bytes since the call before it.
-   * Nothing is given back, because the CPU time was spent.
-   * @returns a function that says whether the recording may inflate further
+   * Starts the account of one recording. Up to `free` inflated bytes are free. Beyond them, all
+   * bytes of the recording are taken from the project's budget. Nothing is given back, because the
+   * CPU time was spent.
+   * @returns a function that gets the number of bytes inflated so far, and says whether the
+   * recording may inflate further
    */
   draft(projectId: string, packedBytes: number): (inflatedBytes: number) => boolean {
     const free = Math.max(INFLATION_FREE_BYTES, INFLATION_FREE_RATIO * packedBytes);

@@ -28,15 +28,14 @@ function without(text: string, find: Find): string {
 /** Characters that are searched between two pauses. */
 const STEP_CHARS = 32 * 1024;
 /**
- * Characters before and behind a step that are searched with the step, for a range that crosses its
- * end. E-mail addresses, card numbers and IP addresses are shorter than BESIDE_CHARS.
+ * Characters before and behind a step that are searched with it, for a range that crosses its end.
+ * E-mail addresses, card numbers and IP addresses are shorter.
  */
 const BESIDE_CHARS = 4 * 1024;
 
 /**
  * Returns a long text without the ranges that `find` finds, in steps.
- * @param isShort whether each range, with the text around it that decides whether the range is
- * private, has at most BESIDE_CHARS characters
+ * @param isShort whether a range, with the text around it that matters, has at most BESIDE_CHARS
  */
 function* withoutInSteps(text: string, find: Find, isShort = true): Steps<string> {
   const clean: string[] = [];

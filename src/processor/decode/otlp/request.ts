@@ -59,7 +59,7 @@ const SHARED_BYTES_MAX = RECORDING_BYTES_MAX;
  */
 const ELEMENTS_MAX = 1_000;
 const CONTAINER_BYTES_MAX = 1 * MIB;
-/** Bytes that a container takes besides its elements: its line in a file, its notes in a sink. */
+/** Bytes that a container takes in a sink besides its elements. */
 const CONTAINER_OWN_BYTES = 512;
 /**
  * Most bytes that rows may repeat when a sink splits a container: each row gets the shared
@@ -332,7 +332,8 @@ interface Rows {
   readonly bytes: number;
   /**
    * Adds a record.
-   * @returns the item that was complete before this record; undefined when none was
+   * @returns the item that is now complete, because this record begins another one; undefined when
+   * none is
    * @throws OtlpError
    */
   add(message: OtlpMessage, outer: ReadOuter): WholeItem | undefined;

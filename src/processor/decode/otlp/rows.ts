@@ -141,7 +141,7 @@ function bytesText(value: unknown): string {
 /** A value as JSON, and its type. */
 type Value = readonly [json: string, type: string];
 
-/** Writes the rows of one record, and counts its values. */
+/** Writes one record as JSON, and counts its values. */
 class Writing {
   #values = 0;
 

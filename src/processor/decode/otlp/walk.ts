@@ -18,8 +18,8 @@ export type Range = readonly [start: number, end: number];
  */
 export type Outer = { own: Uint8Array | undefined; schemaUrl: Uint8Array | undefined };
 /**
- * A record, with the resource and the scope around it. `cut`: the range of bytes that another
- * request needs to have this record. In protobuf, `cut` begins with the record's tag and length.
+ * A record, with the resource and the scope around it. `cut`: the bytes that put this record into
+ * another request. In protobuf they begin with the record's tag and length.
  */
 export type FoundRecord = { resource: Outer; scope: Outer; range: Range; cut: Range };
 
