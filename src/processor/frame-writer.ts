@@ -223,11 +223,10 @@ export class FrameWriter {
   }
 
   /**
-   * Sets the frame aside. Usually the frame becomes one dead letter with all its bytes. In two
-   * cases each entry becomes a letter of its own, and the sink notes the entry as done: some
-   * entries are stored already, or an entry names parts, which are removed when the frame is
-   * acknowledged. The entries are read, but their payloads are not decoded. The caller makes sure
-   * that no other consumer works meanwhile.
+   * Sets the frame aside. Usually the frame becomes one dead letter with all its bytes. If some
+   * entries are stored already, or an entry names parts, each entry becomes a letter of its own,
+   * and the sink notes the entry as done. The entries are read, but their payloads are not decoded.
+   * The caller makes sure that no other consumer works meanwhile.
    * @throws UnavailableError
    */
   async setAside(delivery: Delivery, reason: string, report: WriteReport): Promise<void> {

@@ -21,16 +21,14 @@ function oldestOf(frames: Iterable<Delivery>): number {
 }
 
 /**
- * Frames of one stream that the broker has delivered to this process. A frame is
+ * Frames of one stream that the broker has delivered to this process. A frame that has come is
+ * *queued*. It is *taken* while it is written to a batch. It is *held* when the sink has it in
+ * memory and will make it durable later; its bytes are then released. It is *settled* when it is
+ * acknowledged or given back.
  *
- * - *queued* when it has come,
- * - *taken* while it is written to a batch,
- * - *held* if the sink has the frame in memory and will make it durable later. Its bytes are
- *   released and take no room;
- *
- * until it is settled, which means acknowledged or given back. The broker gets `working()` for each
- * frame that is still here at a second look: after five seconds at the latest, then every 2.5 s. So
- * frames may wait here as long as a sink fails, and frames that pass quickly cost no message.
+ * The broker gets `working()` for each frame that is still here at a second look: after five
+ * seconds at the latest, then every 2.5 s. So frames may wait here as long as a sink fails, and
+ * frames that pass quickly cost no message.
  */
 export class FramesInHand {
   readonly #onRoom: () => void;

@@ -2,12 +2,12 @@
  * Removes the oldest dead letters when a project exceeds its share of their stream, or when the
  * stream is nearly full.
  *
- * The processor reads the size of a project's dead letters from the stream when the project's first
- * dead letter comes, remembers the size, and adds each dead letter that it files. But dead letters
- * also disappear by age or a purge, and other processors file some. So when the project's share
- * seems full, the size is read again, unless it was read in the last LOOK_MS and no letter has gone
- * since. If the share is still full, the oldest dead letters are removed until a tenth of it is
- * free. With several processors, a project may fill one share for each.
+ * The processor reads the size of a project's dead letters from the stream once, and adds each dead
+ * letter that it files. But dead letters also disappear by age or a purge, and other processors
+ * file some. So when the project's share seems full, the size is read again, unless it was read in
+ * the last LOOK_MS and no letter has gone since. If the share is still full, the oldest dead
+ * letters are removed until a tenth of it is free. Each processor counts alone, so with several of
+ * them a project may fill several shares.
  *
  * The broker, too, would remove the oldest message of a full stream (`discard: old`), but the
  * processor would not learn how many dead letters went.

@@ -56,8 +56,8 @@ export type ShardQueueOptions = {
  * The end of the turn is a setImmediate, which runs after all callbacks of the sockets. A microtask
  * would run after each callback, so each would send a frame of its own.
  *
- * While there is no connection, entries gather until there is one, or until BROKER_AWAY_MS_MAX has
- * passed and they are refused.
+ * While there is no connection, entries gather. They are refused at their deadline, or when
+ * BROKER_AWAY_MS_MAX has passed.
  *
  * The bytes of an entry count as in flight from its queuing to its result. Each queue bounds its
  * own bytes, so that a stream that is full or has no leader cannot block the others.
