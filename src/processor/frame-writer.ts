@@ -51,9 +51,9 @@ export type FrameWriterOptions = {
   /** Shared by all writers of the process. */
   slices: Slices;
   budgets: InflationBudgets;
-  /** Is told of the work on each item, unless the item was decoded in advance (heavy-frames.ts). */
+  /** Gets the work on each item that was not decoded in advance (heavy-frames.ts). */
   heavyProjects?: HeavyProjects;
-  /** Is told how many bytes of decoded heavy entries begin or cease to wait for their batch. */
+  /** Counts the bytes of decoded heavy entries that wait for their batch. */
   heavyFrames?: HeavyFrames;
   log: Log;
 };

@@ -101,7 +101,7 @@ export class DeadLetterBounds {
 
   /**
    * Makes room for a dead letter of a project.
-   * @param mayAsk asked when the letter's turn comes: whether the letter is still to be filed
+   * @param mayAsk called when the letter's turn comes; returns false if it is no longer to be filed
    * @returns false when the letter's bytes do not fit the project's share: then it is to be filed
    * without bytes
    * @throws when the broker does not answer, or `mayAsk` returns false

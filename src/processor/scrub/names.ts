@@ -84,8 +84,8 @@ const percentDecoded = (name: string): string =>
 /** Characters of a name that are compared, at most. */
 const NAME_CHARS_MAX = 200;
 /**
- * Memory for names that were seen, for all privacy settings together. Applications repeat a few
- * hundred names.
+ * Memory for remembered names, of all privacy settings together. Applications repeat a few hundred
+ * names.
  */
 const KEPT_BYTES_MAX = 16 * 1024 * 1024;
 /** Estimated memory of a known name besides its characters, each of which may take two bytes. */

@@ -222,8 +222,8 @@ class Pass {
   #depth: number;
   readonly #outerDepth: number;
   /**
-   * ATTRIBUTES or ADDRESS_ATTRIBUTE where the value that comes next is an object of that kind, else
-   * 0. It goes into the contexts when that object opens.
+   * What the next object is: ATTRIBUTES, ADDRESS_ATTRIBUTE, or 0 for any other. #open puts this
+   * into the contexts.
    */
   #next = 0;
   readonly #token: Token = { start: 0, end: 0, signs: 0, digits: 0, colons: 0, dots: 0 };
@@ -383,8 +383,8 @@ class Pass {
   }
 
   /**
-   * What to search #token for: kinds of private data that the rules remove, and JSON (NESTED). Of
-   * an escaped token: ANYTHING.
+   * Bits of what #token may contain: kinds of private data that the rules remove, and JSON
+   * (NESTED). ANYTHING if it has an escape like `\u0040`.
    */
   get #held(): number {
     const { signs, digits, colons, dots } = this.#token;

@@ -28,7 +28,7 @@ const READ_AGAIN_MS = 250;
 const checkpointKey = (month: string, group: number | '*'): string => `checkpoints.${month}.${group}`;
 /**
  * Key of a group's counts of deleted projects: `deleted.<YYYY-MM>.<group>`. The sink's tally
- * includes the counts of these projects.
+ * includes these counts, so they are subtracted from it.
  */
 const deletedKey = (month: string, group: number): string => `deleted.${month}.${group}`;
 
@@ -166,8 +166,7 @@ export class CheckpointBucket {
 
   /**
    * Adds the count of a deleted project to the counts of earlier projects with its id. The sink's
-   * tally knows only ids, so it adds the requests of the old project to those of a new one with
-   * this id.
+   * tally of an id includes all of them, so they are subtracted from it.
    */
   async addDeleted(projectId: string, month: string, count: number): Promise<void> {
     await this.#change(deletedKey(month, this.groupOf(projectId)), (stored) => {

@@ -356,8 +356,8 @@ class ContainerRows implements Rows {
   #outer: ReadOuter | undefined;
   #shared = '';
   /**
-   * Those attributes of `#of` that fill columns. Each element has them, although its container has
-   * them, too. `#of`: the resource and scope of the last record.
+   * `#of`: the resource and scope of the last record. `#from`: those of their attributes that fill
+   * columns; each element repeats them.
    */
   #from: readonly SharedAttributes[] = [];
   #of: ReadOuter | undefined;
