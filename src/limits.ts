@@ -39,9 +39,9 @@ export const JSON_DEPTH_MAX = 512;
  */
 export const OTLP_RECORDS_MAX = 20_000;
 /**
- * Most fields in an OTLP request outside its records: its resources, its scopes, and their members.
- * When each record has its own resource and scope, the request has eight such fields for each
- * record.
+ * Most fields in an OTLP request outside its records: its resources, its OTLP scopes, and their
+ * members. When each record has its own resource and scope, the request has eight such fields for
+ * each record.
  */
 export const OTLP_PARTS_MAX = 10 * OTLP_RECORDS_MAX;
 /**
@@ -230,8 +230,8 @@ export const ANSWER_MS_MAX = 2_000;
 // ---- A request ----
 export const REQUEST_HEADER_BYTES_MAX = 16 * KIB;
 /**
- * Most headers of a request. The bound is below 99, because uWebSockets.js closes a connection
- * without an answer when a request has more.
+ * Most headers of a request. uWebSockets.js closes a connection without an answer when a request
+ * has more than 99.
  */
 export const REQUEST_HEADERS_MAX = 64;
 export const URL_BYTES_MAX = 4 * KIB;
@@ -547,7 +547,7 @@ export const SINK_STALLED_MS = 5_000;
 export const SINK_BATCH_FRAMES_MAX = 1_000;
 /**
  * Bytes of frames that are prefetched or in hand, for each shard of a stream. With many streams
- * each has less, since all share PREFETCH_TOTAL_BYTES_MAX.
+ * each shard has less, since all share PREFETCH_TOTAL_BYTES_MAX.
  */
 export const PREFETCH_BYTES_MAX = 16 * MIB;
 export const PREFETCH_TOTAL_BYTES_MAX = 128 * MIB;
@@ -577,9 +577,10 @@ export const KEEP_LOOK_MS = 5_000;
  */
 export const LOSS_LOOK_MS = 15_000;
 /**
- * Number of comparisons after a loss before the last one. Several are needed, because requests
- * under way are missing in the tally, and a busy project always has some. The last comparison waits
- * until the streams have moved past everything that they held at the comparison before it.
+ * How often the counts are compared with the tally after a loss, before the last comparison.
+ * Several comparisons are needed, because requests under way are missing in the tally, and a busy
+ * project always has some. The last comparison waits until the streams have moved past everything
+ * that they held at the comparison before it.
  */
 export const LOSS_LOOKS_MIN = 4;
 /**
@@ -593,8 +594,8 @@ export const BROKER_REPLY_MS_MAX = 5_000;
  */
 export const ACK_WAIT_MS = 10_000;
 /**
- * From this delivery on, a frame is handled in a batch of its own, because it may have crashed the
- * process before.
+ * From this delivery of a frame on, the frame is handled in a batch of its own, because it may have
+ * crashed the process before.
  */
 export const DELIVERIES_BEFORE_ALONE = 3;
 /**
@@ -673,7 +674,7 @@ export const STREAM_BYTES_DEFAULT = 10 * GIB;
 export const STREAM_BYTES_DEV = 256 * MIB;
 
 // ---- The page of the admin port ----
-/** Projects whose numbers one worker keeps for the page, some 200 bytes each. */
+/** Projects whose counts one worker keeps for the page, some 200 bytes each. */
 export const PROJECTS_WATCHED_MAX = 2_000;
 export const PROJECTS_SHOWN_MAX = 20;
 

@@ -101,8 +101,8 @@ type RunningIngest = {
  * Once the primary has become ready, it is ready while at least one worker is.
  *
  * Redis and NATS are `ok` when every worker says so. The registry is `missing` if any worker says
- * so. Otherwise it is `ok` when all workers have loaded it. Once the primary has become ready, one
- * such worker is enough.
+ * so. Otherwise it is `ok` when all workers have loaded it, or when one has and the primary has
+ * become ready.
  */
 function combine({ readiness, wasComplete }: WorkerPool, stopping: boolean): Readiness {
   const spoken = readiness.filter((one) => one !== undefined);

@@ -39,7 +39,7 @@ export type ToWorker = { kind: 'stop' } | { kind: 'beat'; projects: boolean; nam
 
 /**
  * Time in ms for which a worker may stay silent after its start. Before its first message a worker
- * does not listen, so the kernel gives it no connections. After the same time the pool counts as
+ * does not listen, so the kernel gives it no connections. Once the pool is this old, it counts as
  * complete with a single ready worker.
  */
 const START_MS_MAX = 60_000;
@@ -63,7 +63,7 @@ const STOP_MS_MAX = 30_000;
 /**
  * Raises the lowest bound of the old space of a worker's heap to 64 MiB. A worker's live heap is
  * some 15 MiB, and V8 (Node 20) would set the bound close above that. Bodies are external memory,
- * and V8 counts them against this bound, too. So it would mark the whole heap ten times a second at
+ * and V8 counts them against this bound, too. So V8 would mark the whole heap ten times a second at
  * half load.
  */
 const OLD_SPACE_UNLOOKED = '--initial-old-space-size=64';

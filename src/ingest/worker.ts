@@ -235,8 +235,8 @@ class IngestWorker {
   }
 
   /**
-   * Sends the beat that the primary asked for, with the metrics of this process and, when
-   * `projects` is true, the counts of its busiest projects.
+   * Sends the message `beat` for which the primary asked, with the metrics of this process and,
+   * when `projects` is true, the counts of its busiest projects.
    */
   async answer(projects: boolean, name: string): Promise<void> {
     const process = await this.#processFigures.snapshot(name);

@@ -76,8 +76,8 @@ export interface ItemReader {
  * Makes a reader.
  * @param receiver told what the reader finds
  * @param storedTypes types whose items the receiver gets
- * @param onLine told by how many bytes the reader's own memory grows (negative: shrinks). This
- * memory holds the beginning of a cut header line, or bytes that the reader makes
+ * @param onLine called with the bytes by which the reader's own memory grows (negative: shrinks).
+ * This memory holds the beginning of a cut header line, or bytes that the reader makes
  */
 export type NewItemReader = (
   receiver: ItemReceiver,

@@ -14,7 +14,7 @@ import type { Clock } from '../../lib/clock.ts';
 import { ANSWER_MS_MAX } from '../../limits.ts';
 
 /**
- * Threads of libuv's pool in a worker, which calls to the disk, inflaters and name look-ups share.
+ * Threads of libuv's pool in a worker. Calls to the disk, inflaters and name look-ups share them.
  */
 export const POOL_THREADS = 8;
 /** Number of calls to the disk that may be under way at the same time. */

@@ -124,7 +124,10 @@ const OPEN_OBJECT = 0x7b;
 /** Bits for the parts that want the socket to be paused. When several do, their bits are added. */
 const PAUSED_BY = { spool: 1, inflater: 2, pacer: 4 } as const;
 
-/** `encoding`: undefined when it is unknown. `base64`: set once the body has begun as base64. */
+/**
+ * `encoding` is undefined when the client's encoding is unknown. `base64` is set once the body has
+ * begun as base64.
+ */
 type Coding = { encoding: Encoding | undefined; base64?: Base64Decoder };
 
 export class Upload {
@@ -146,8 +149,8 @@ export class Upload {
   /** Set once zlib's threads inflate the body. */
   #inflater: Inflater | undefined;
   /**
-   * Set for a body that goes through the InflationQueue: it was whole before an inflater began, and
-   * is not inflated in the event loop.
+   * Set for a compressed body that came whole and that the event loop does not inflate. It goes
+   * through the InflationQueue.
    */
   #queued: QueuedBody | undefined;
   /**
@@ -210,7 +213,7 @@ export class Upload {
     return this.#collector.items;
   }
 
-  /** Gives the upload the leave to use the disk, for which it waits. */
+  /** Allows the upload to use the disk. The upload waits for this call. */
   proceed(): void {
     assert(this.#leave === 'waited for', 'leave is given once');
     this.#leave = 'given';
@@ -387,7 +390,7 @@ export class Upload {
 
   /**
    * Parses plain or inflated bytes.
-   * @param bytes stay valid after the call, unless the collector is spooling
+   * @param bytes must stay valid after the call, unless the collector is spooling
    */
   #parse(bytes: Uint8Array): void {
     if (!this.#isUndecided) return;

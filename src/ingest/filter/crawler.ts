@@ -63,8 +63,8 @@ const isCrawler = (userAgent: string): boolean =>
   (WORD.test(userAgent) || NAMED.test(userAgent)) && !SERVER.test(userAgent) && !WANTED.test(userAgent);
 
 /**
- * Whether the request's own agent is a crawler's. This agent counts only if it is a browser's, and
- * only when no payload names one.
+ * Whether the request's own User-Agent is a crawler's. It counts only if it begins like a
+ * browser's, as many crawlers' do, and only when no payload names one.
  */
 const isSuspect = ({ 'user-agent': agent }: RequestFacts): boolean =>
   /^mozilla\//i.test(agent) && isCrawler(agent);

@@ -201,7 +201,7 @@ class Judgement<T extends FilteredItem> {
   /** The filter that removed the first of the removed items. */
   #filter: InboundFilter | undefined;
   readonly #seeksAgent: boolean;
-  /** Whether a filter would remove the envelope for the request's own agent. */
+  /** Whether a filter would remove the envelope for the request's own User-Agent. */
   readonly #isSuspect: boolean;
   /**
    * The envelope's User-Agent: undefined until a payload was parsed, '' until one named an agent.

@@ -63,7 +63,7 @@ function judgeItem(payload: JsonObject): boolean {
  * neighbour: a quote, the `@` of user info, or the second slash of `//`, which may be escaped.
  *
  * LAST_GROUPS has the last group of the IPv6 address ::1, as clients may write it. The address ends
- * a string or is in brackets, so its needles end with a quote or a bracket.
+ * a string or is in brackets, so these needles end with a quote or a bracket.
  */
 const ADDRESS_STARTS = ['"', '@', '//', '\\/'];
 const LAST_GROUPS = ['1', '01', '001', '0001'];

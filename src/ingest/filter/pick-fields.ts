@@ -45,8 +45,8 @@ PLAIN[BACKSLASH] = 0;
 
 /**
  * Skips bytes of a string, four at a time.
- * @returns the index of the last byte that was skipped (`from` if none was): all bytes behind
- * `from`, up to this one, are plain
+ * @returns the index of the last byte that was skipped, or `from` when none was. All bytes from the
+ * one behind `from` up to this index are plain
  */
 function skipPlain(chunk: Buffer, from: number): number {
   let at = from;

@@ -331,7 +331,7 @@ export class Exchange {
       // One call for all headers, as headerLines explains: a call costs more than the bytes.
       const common = answer.isProtobuf ? COMMON_HEADERS.protobuf : COMMON_HEADERS.json;
       socket.writeHeader(FIRST_HEADER, common + headers);
-      // An empty message of protobuf is a body, whose length is 0.
+      // An empty protobuf message counts as a body, of 0 bytes.
       if (answer.body !== '' || answer.isProtobuf) socket.end(answer.body, asks);
       else if (asks) socket.endWithoutBody(0, true);
       else socket.endWithoutBody(); // a 204 must not carry a Content-Length

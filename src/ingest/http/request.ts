@@ -65,8 +65,8 @@ type RefusedRate = Extract<RateDecision, { kind: 'refused' }>;
 const categoryThatRefuses = (scope: RateScope, rate: RateDecision | undefined): Category | undefined =>
   rate?.kind === 'refused' ? scope.refusingCategory(rate.windowNumber) : undefined;
 /**
- * The decision that the X-RateLimit headers show; undefined when there is none to show. An
- * admission by windows of categories alone is not shown.
+ * The decision that the X-RateLimit headers show; undefined when there is none to show. When the
+ * scope has only windows of categories, its admissions are not shown.
  */
 const shownRate = (scope: RateScope, rate: RateDecision | undefined): RateDecision | undefined =>
   scope.hasOwnWindow || rate?.kind !== 'admitted' ? rate : undefined;

@@ -197,8 +197,8 @@ export class Server {
   }
 
   /**
-   * Records a request that is refused at its head. Without the registry, only its outcome and its
-   * reason are counted.
+   * Records a request that is refused at its head. Before the registry has loaded, only its outcome
+   * and its reason are counted.
    */
   #note(
     endpoint: EndpointName,

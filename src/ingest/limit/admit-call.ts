@@ -30,8 +30,8 @@ export type AdmitCall = {
 };
 
 /**
- * Returns KEYS of admit.lua. A call without `ask` takes no tokens. The script needs a window's key
- * all the same, but does not touch it.
+ * Returns KEYS of admit.lua. The script needs a window's key even in a call without `ask`, which
+ * takes no tokens.
  */
 export function admitKeys(
   projectId: string,

@@ -55,8 +55,8 @@ const AWAY =
  */
 const DEMOTED = /\bREADONLY\b/;
 /**
- * Beginning of an error that is a bug: a broken assertion of the script, or a key whose value has
- * another type.
+ * An error that begins like this is a bug: a broken assertion of the script, or a key whose value
+ * has another type.
  */
 const SCRIPT_FAULT = /^(ERR|WRONGTYPE)\b/;
 

@@ -159,9 +159,9 @@ function runEach(client: Redis | Cluster, calls: readonly ScriptCall[]): Promise
 type DefinedCommand = (...args: ScriptArg[]) => Promise<unknown>;
 
 /**
- * Returns the method that ioredis adds for a defined script, which its types cannot know. There is
- * one method for each number of keys: in a cluster ioredis finds the node by the first argument,
- * which must be a key.
+ * Returns the method that ioredis adds for a script. The types of ioredis do not know such methods.
+ * There is one method for each number of keys: in a cluster ioredis finds the node by the first
+ * argument, which must be a key.
  */
 function commandOf(client: Redis | Cluster, script: ScriptName, numberOfKeys: number): DefinedCommand {
   const name = `${script}${numberOfKeys}`;
@@ -266,7 +266,8 @@ function createClient({ urls, replyMs, retryMs }: RedisClientOptions, secrets: S
     lazyConnect: true,
     enableOfflineQueue: false,
     enableReadyCheck: false,
-    // Pipelines are off, because ioredis throws out of an event when a pipeline has lost its node.
+    // Pipelines are off, because ioredis throws from an event handler when a pipeline has lost its
+    // node.
     enableAutoPipelining: false,
     clusterRetryStrategy: retryMs,
     slotsRefreshTimeout: connectMs,

@@ -125,8 +125,8 @@ class KeyBreakers {
 
   /**
    * Notes that the connection of a key broke.
-   * @returns the ms since the key's first cut. A cut that comes `replyMs` or later after the cut
-   * before counts as a first one
+   * @returns the ms since the key's first cut. A cut counts as the first one when the cut before it
+   * is at least `replyMs` old
    */
   cut(key: string, now: number, replyMs: number): number {
     if (this.#cuts.size >= AWAY_KEYS_MAX) this.#cuts.clear();
@@ -239,8 +239,8 @@ export class LimitRedis {
   }
 
   /**
-   * Closes the connection for good. Calls that were sent are called back as unanswered, calls that
-   * wait to be sent as not sent.
+   * Closes the connection for good. Calls that were sent are called back as unanswered. Calls that
+   * wait are called back as not sent.
    */
   async close(): Promise<void> {
     this.#become({ is: 'closed' });

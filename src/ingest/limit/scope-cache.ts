@@ -57,8 +57,8 @@ export type LimitRecord = { limit: number; revision: number };
  */
 type KnownWindow = { emptyAt: number; gen: number; seq: number };
 /**
- * Tokens that were leased together. `endsAt`: monotonic ms, exclusive. `next`: the lease in hand
- * that ends next after this one.
+ * Tokens that were leased together, until `endsAt` (monotonic ms). `next`: the lease in hand that
+ * ends next after this one.
  */
 type Lease = { bucket: number; unused: number; used: number; endsAt: number; next: Lease | undefined };
 
@@ -73,8 +73,7 @@ export type WindowDecision =
   | { kind: 'refused'; resetSec: number; windowNumber: number };
 
 /**
- * One script call, as it is before sending: `need` tokens for waiting requests, `reserve` for later
- * ones.
+ * One script call before it is sent: `need` tokens for waiting requests, `reserve` for later ones.
  */
 export type Ask = {
   sentAt: number;
@@ -113,8 +112,8 @@ export type WindowReply = {
 };
 
 /**
- * Shared empty list, which is never filled. A list of its own for each call would live on in V8's
- * old space.
+ * Shared empty list, which is never filled. A new list for each call would live on in V8's old
+ * space.
  */
 const NOTHING_SETTLED: Lease[] = [];
 /** Span in ms over which demand is measured, to size the reserve. */
@@ -201,7 +200,7 @@ export class ScopeCache {
   }
 
   /**
-   * Returns the refusal in force; undefined: there is none. The caller has found no token in hand.
+   * Returns the refusal in force; undefined: there is none. Call it only when no token is in hand.
    */
   refusal(now: number, revision: number): WindowDecision | undefined {
     const refusal = this.#refusal;

@@ -66,7 +66,8 @@ end
 return cmsgpack.pack(results)
 `;
 
-// The braces are the hash tag of a cluster: all keys of one project are on one node.
+// The braces in the keys are the hash tag of a Redis cluster: all keys of one project are on one
+// node.
 /** Returns the key of a rate window. `window` '' is the window of the project itself. */
 export const rateKey = (projectId: string, window = ''): string =>
   window === '' ? `sluice:rate:{${projectId}}` : `sluice:rate:{${projectId}}:${window}`;

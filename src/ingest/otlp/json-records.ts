@@ -31,7 +31,9 @@ export class JsonRecords implements JsonReceiver {
   #isOtlp = true;
   /** The chunk that is being fed; empty between calls. */
   #chunk: Buffer = NOTHING;
-  /** Whether the last name that was read is the name of the list at its depth. */
+  /**
+   * Whether the last name that was read is that of the list that leads to the records at its depth.
+   */
   #isList = false;
   /**
    * Where the name that is being read begins in the chunk; `#name` has its bytes of earlier chunks.

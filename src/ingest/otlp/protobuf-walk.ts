@@ -15,7 +15,7 @@
  * walk follows only these.
  */
 const FOLLOWED = [1, 2, 2] as const;
-/** Index in FOLLOWED of OTLP's scope, whose followed field is the record. */
+/** Index of the field in FOLLOWED that leads from a scope to its records. */
 const SCOPE_LEVEL = 2;
 
 /** Wire types, the low three bits of a tag. */
@@ -25,7 +25,7 @@ const LENGTH = 2;
 const FIXED_32 = 5;
 
 const VARINT_BYTES_MAX = 10;
-/** Factor by which the seven bits of a byte count in a varint, by the byte's place. */
+/** For each place in a varint, the factor by which the seven bits of the byte there count. */
 const PLACES = Array.from({ length: VARINT_BYTES_MAX + 1 }, (_, place) => 2 ** (7 * place));
 /** Largest tag: field numbers have 29 bits. */
 const TAG_MAX = 2 ** 32 - 1;

@@ -167,15 +167,15 @@ const UNKNOWN_BYTES_MIN = 2 * SYNC_INFLATED_BYTES_MAX;
  * @param claimed the body's own claim
  */
 export const expectedBytes = (body: Uint8Array, claimed = 0): number =>
-  // Packing adds only a few bytes even to a body that cannot be packed. So a claim of less than
-  // half of the packed size is not honest.
+  // Even a body that cannot be compressed becomes only a few bytes larger. So a claim of less than
+  // half of the compressed size is not honest.
   claimed > body.length / 2 ? claimed : Math.max(UNKNOWN_BYTES_MIN, USUAL_RATIO * body.length);
 
 /**
  * Inflates a whole body at once.
- * @returns the reason `stream` when an Inflater must inflate the body: because more would come out
- * than SYNC_INFLATED_BYTES_MAX or than the body claims, because a brotli body whose window was made
- * smaller seems corrupt, or because there are several zstd frames
+ * @returns the reason `stream` when an Inflater must inflate the body. There are three cases: more
+ * would come out than SYNC_INFLATED_BYTES_MAX or than the body claims; a brotli body seems corrupt
+ * after its window was made smaller; there are several zstd frames
  */
 export function inflateSync(encoding: Compression, body: Uint8Array): Inflated {
   // A body that inflates to more than it claims is stopped at the size of its claim.

@@ -17,9 +17,9 @@ export type InflaterOptions = {
   onEnd(): void;
   onFailed(kind: 'invalid' | 'overloaded', detail: string): void;
   /**
-   * Called with `true` when more than INFLATER_QUEUE_BYTES_MAX compressed bytes wait
-   * (INFLATER_QUEUE_BYTES_TIGHT while the worker holds more than HELD_BYTES_TIGHT), and with
-   * `false` once no more than that wait.
+   * Called with `true` when too many compressed bytes wait (INFLATER_QUEUE_BYTES_MAX, or
+   * INFLATER_QUEUE_BYTES_TIGHT while the worker holds more than HELD_BYTES_TIGHT), and with `false`
+   * once few enough wait.
    */
   onBehind(behind: boolean): void;
 };
@@ -58,8 +58,8 @@ function noteGarbage(bytes: number): void {
  * that a client that sends single bytes does not cost a trip to the other thread for each byte. No
  * write goes beyond the end of a zstd frame.
  *
- * An inflater borrows a chunk only during the call of `feed`. The bytes that it hands out belong to
- * the receiver.
+ * A chunk need be valid only during the call of `feed`. The bytes that an inflater hands out belong
+ * to the receiver.
  */
 export class Inflater {
   readonly #encoding: Compression;
@@ -182,7 +182,7 @@ export class Inflater {
   }
 
   /**
-   * Charges the memory that this inflater holds now to the upload, and tells the upload when the
+   * Charges to the upload the memory that this inflater holds now. Tells the upload when the
    * inflater falls behind or catches up.
    */
   #account(): void {

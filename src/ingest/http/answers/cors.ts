@@ -1,6 +1,6 @@
 /**
  * CORS headers: every origin may send. A browser shows an SDK the status of an answer only when the
- * answer allows the origin, and shows it only the headers that are exposed here.
+ * answer allows the origin, and of its headers only those that are exposed here.
  */
 import { OTLP_CONTENT_TYPES } from '../../../lib/otlp.ts';
 import { EMPTY, type Header, headerLines, JSON_TYPE, REASON, REQUEST_ID } from './outcome.ts';
@@ -75,8 +75,8 @@ function allowedOf(asked: string): readonly string[] {
 }
 
 /**
- * Header lines of the answer to OPTIONS, beside {@link CORS_HEADERS}. No browser keeps such an
- * answer for longer than a day. Vary is for proxies that cache answers to OPTIONS.
+ * Header lines of the answer to OPTIONS, beside {@link CORS_HEADERS}. Max-Age is a day, because no
+ * browser keeps such an answer for longer. Vary is for proxies that cache answers to OPTIONS.
  * @param asked Access-Control-Request-Headers, '' when absent
  */
 export function preflightHeaders(asked: string): string {

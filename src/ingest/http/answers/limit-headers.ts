@@ -90,8 +90,8 @@ export const categoryHints = (dropped: readonly Dropped[], clock: Pick<Clock, 'n
   dropped.map(({ resetSec, category }) => categoryHint(secondsUntil(resetSec, clock.now()), category));
 
 /**
- * X-RateLimit-* of an answer, as header lines. A refusal has X-RateLimit-Remaining already from its
- * row in REFUSALS.
+ * The X-RateLimit- headers of an answer, as header lines. A refusal already has
+ * X-RateLimit-Remaining from its row in REFUSALS.
  */
 export const rateHeaders = {
   of(decision: Exclude<RateDecision, { kind: 'unavailable' }>, clock: Pick<Clock, 'now'>): string {

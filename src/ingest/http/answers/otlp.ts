@@ -37,8 +37,7 @@ const CODE_TAG = 0x08;
 const MESSAGE_TAG = 0x12;
 
 /**
- * Encodes a Status. Code and length are below 128, so each is one byte, and the bytes are ASCII
- * text.
+ * Encodes a Status as text. Code and length are below 128, so each is one byte, an ASCII character.
  */
 function protobufStatus(code: number, message: string): string {
   if (message.length > ASCII_MAX) throw new RangeError('the message of a Status is too long');
