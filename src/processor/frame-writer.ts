@@ -345,7 +345,10 @@ export class FrameWriter {
     }
   }
 
-  /** Reads the slots of a frame. Bytes that are no frame become a dead letter and give no slots. */
+  /**
+   * Decodes the entries of a frame. Bytes that are no frame become a dead letter, and have no
+   * entries.
+   */
   async #readSlots(delivery: Delivery): Promise<FrameSlot[]> {
     try {
       return decodeFrame(delivery.data);
@@ -584,7 +587,7 @@ function onlyEnvelope(frame: Uint8Array): EnvelopeEntry | undefined {
   return slot?.ok && slot.entry.kind === 'envelope' ? slot.entry : undefined;
 }
 
-/** Reads the slots of a frame; none when its layout cannot be read. */
+/** Decodes the entries of a frame; returns none when its layout cannot be read. */
 function slotsIfReadable(frame: Uint8Array): FrameSlot[] {
   try {
     return decodeFrame(frame);

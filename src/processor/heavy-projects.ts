@@ -39,8 +39,8 @@ export class HeavyProjects {
   /** When each project was named last, monotonic ms. */
   readonly #namedAt = new Map<string, number>();
   /**
-   * The project that was seen last; when it was seen last, and when any other project was seen
-   * last. Both are monotonic ms.
+   * `#last`: the project whose work was noted last, at `#lastAt`. `#otherAt`: when that of any
+   * other project was noted last. Monotonic ms.
    */
   #last = '';
   #lastAt = Number.NEGATIVE_INFINITY;

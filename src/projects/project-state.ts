@@ -220,7 +220,7 @@ export class ProjectState extends Slotted implements RateScope, Access {
     return this.record.overage ? undefined : this.record.quota;
   }
 
-  /** Whether a stage holds state that a new object would lack. */
+  /** Whether a stage of ingest has state in this object that a new one would lack. */
   get mustBeKept(): boolean {
     if (this.isInUse) return true;
     const scopes = [

@@ -22,7 +22,7 @@ import {
 } from './names.ts';
 import { isNumericId, keysOf, type Project, parseEntry, projectText } from './project.ts';
 
-/** A claim that no project carries may be taken over after this time. */
+/** A claim on an alias (names.ts) that no project carries may be taken over after this time. */
 const CLAIM_MS = 2_000;
 /** Most attempts at a compare-and-set write, and at minting an id that is free. */
 const WRITE_TRIES_MAX = 12;

@@ -22,7 +22,7 @@ const SWEPT_AT_ONCE = 1_000;
  * which takes up changes of the record until {@link sweep} finds it unused.
  */
 export class ProjectView {
-  /** The text of all entries, fed by the mirror. */
+  /** The text of all entries, which a BucketMirror puts in. */
   readonly copy = new BucketCopy((entry) => this.#changed(entry));
   readonly #options: ProjectViewOptions;
   /** Projects that had requests, by the ids and aliases in these requests. */

@@ -241,7 +241,8 @@ async function removePart(manager: JetStreamManager, seq: number): Promise<void>
 
 /**
  * Removes parts from the chunks stream. Parts that are already gone count as removed.
- * @throws at the first part that the broker does not remove; the sweep removes the rest
+ * @throws at the first part that the broker does not remove; processor/part-sweeper.ts removes the
+ * rest
  */
 export async function removeParts(link: NatsLink, sequences: readonly number[]): Promise<void> {
   const manager = await link.manager();

@@ -35,7 +35,7 @@ const BESIDE_CHARS = 4 * 1024;
 
 /**
  * Returns a long text without the ranges that `find` finds, in steps.
- * @param isShort whether a range, with the text around it that matters, has at most BESIDE_CHARS
+ * @param isShort false if a range, with the text that decides about it, may exceed BESIDE_CHARS
  */
 function* withoutInSteps(text: string, find: Find, isShort = true): Steps<string> {
   const clean: string[] = [];

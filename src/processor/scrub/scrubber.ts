@@ -65,18 +65,13 @@ for (const [char, sign] of [
 ] as const)
   SIGNS[char.charCodeAt(0)] = sign;
 
+/** Bits of the *context* of an open bracket. */
 const OBJECT = 1;
-/**
- * Bit of the context of an open bracket: the members of the object are attributes
- * `{"value":…,"type":…}`, as in spans and logs.
- */
+/** The members of the object are attributes `{"value":…,"type":…}`, as in spans and logs. */
 const ATTRIBUTES = 2;
-/** Bit of a context: the object is the attribute that contains the user's address. */
+/** The object is the attribute that contains the user's address. */
 const ADDRESS_ATTRIBUTE = 4;
-/**
- * Bit of a context: the object has named its `value` as a secret, like
- * `{"name":"Authorization","value":…}`.
- */
+/** The object has named its `value` as a secret, like `{"name":"Authorization","value":…}`. */
 const NAMED_SECRET = 8;
 const NAMING_MEMBERS: ReadonlySet<string> = new Set(['name', 'key', 'header', 'Name', 'Key']);
 const VALUE_MEMBERS: ReadonlySet<string> = new Set(['value', 'values', 'Value']);

@@ -202,9 +202,10 @@ export class SetupRun {
   }
 
   /**
-   * Deletes surplus streams, which were empty a moment ago. A worker may still publish to them. So
-   * all are closed first, and all stay if one of them has taken a frame. If the run is killed here,
-   * they stay closed until the next run opens or deletes them.
+   * Deletes streams of another number of shards, which were empty a moment ago. A worker may still
+   * publish to them. So all are closed first ({@link CLOSED_BYTES}), and all stay if one of them
+   * has taken a frame. If the run is killed here, they stay closed until the next run opens or
+   * deletes them.
    */
   async #retire(surplus: readonly StreamInfo[]): Promise<void> {
     const { consumers, streams } = this.#manager;
