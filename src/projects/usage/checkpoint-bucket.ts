@@ -166,7 +166,7 @@ export class CheckpointBucket {
 
   /**
    * Adds the count of a deleted project to the counts of earlier projects with its id. The sink's
-   * tally of an id includes all of them, so they are subtracted from it.
+   * tally of this id includes all these counts, so they are subtracted from it.
    */
   async addDeleted(projectId: string, month: string, count: number): Promise<void> {
     await this.#change(deletedKey(month, this.groupOf(projectId)), (stored) => {

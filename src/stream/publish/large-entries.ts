@@ -17,8 +17,8 @@ export type LargeEntry = {
   /** Queues the frame entry that names the parts. */
   push(queued: QueuedEntry): void;
   /**
-   * Whether the stream refused a frame a moment ago and has stored none since. Mostly such a stream
-   * is full.
+   * Whether the stream refused a frame a moment ago and has stored none since. Usually the stream
+   * is full then.
    */
   isRefusing(): boolean;
   done(result: PublishResult): void;
