@@ -297,7 +297,7 @@ export const CONTENDED_MS = 65_000;
 export const HEARTBEATS_PER_SECOND = 5;
 export const RATE_LIMIT_MIN = 1;
 export const RATE_LIMIT_MAX = 100_000;
-/** Seconds in the Retry-After header of a 429. */
+/** Seconds in the Retry-After header of a 429 for the limit of requests. */
 export const RETRY_AFTER_SEC = 60;
 /** Longest time until a changed count of a project is written to its checkpoint. */
 export const CHECKPOINT_MS_MAX = 10_000;

@@ -122,7 +122,6 @@ type Worker = {
 };
 
 type WorkerPoolOptions = {
-  /** The program that each worker runs. */
   program: URL;
   count: number;
   log: Log;

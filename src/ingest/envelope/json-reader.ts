@@ -193,7 +193,6 @@ const newReaderOf =
   (receiver, storedTypes) =>
     new JsonReader(kind, receiver, storedTypes);
 
-/** Reads one event. */
 export const newEventReader = newReaderOf({
   type: 'event',
   header: Buffer.from('{"type":"event"}'),

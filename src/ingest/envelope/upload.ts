@@ -87,7 +87,6 @@ export type UploadOptions = {
    */
   bytesMax?: number | undefined;
   budget: UploadBudget;
-  /** The project that the upload belongs to. */
   project: Slotted;
   /** Called exactly once, perhaps inside `feed`, `end` or `proceed`; never after `dispose`. */
   onResult(result: UploadResult): void;

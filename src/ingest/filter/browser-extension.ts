@@ -4,7 +4,7 @@
  */
 import { anyOf, arrayAt, type Filter, type JsonObject, objectAt, textAt } from './payload.ts';
 
-/** The message of such an error contains one of these texts. */
+/** The message of an error that is filtered contains one of these texts. */
 const MESSAGES = [
   'top.GLOBALS',
   'originalCreateNotification',
@@ -28,7 +28,7 @@ const MESSAGES = [
   "can't access dead object",
 ];
 
-/** Schemes with which the source (URL of the script) of the error's innermost frame starts. */
+/** Schemes with which the source (URL of the script) of the innermost frame of an error starts. */
 const SOURCE_SCHEMES = [
   'chrome-extension://',
   'chrome://',

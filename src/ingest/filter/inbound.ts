@@ -51,7 +51,6 @@ export type FilterSettings = {
   filters: readonly FilterName[];
   allowedOrigins: readonly string[];
 };
-/** An item as filters see it. */
 type FilteredItem = { readonly type: string; readonly payload?: Uint8Array };
 
 /**
@@ -246,7 +245,7 @@ class Judgement<T extends FilteredItem> {
     return this.#filters.ofAgent.find((filter) => filter.judgeAgent?.(agent, this.#request))?.name;
   }
 
-  /** Whether a payload is parsed for its agent. */
+  /** Whether a payload must be parsed because it may name the agent. */
   #mayNameAgent(bytes: Uint8Array): boolean {
     return this.#seeksAgent && !this.#agent && (this.#isSuspect || AGENT_SCAN.foundIn(bytes));
   }

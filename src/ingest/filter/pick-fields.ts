@@ -134,7 +134,7 @@ export class FieldPicker {
   /** Place in the chunk at which the bytes that are to be kept begin. */
   #from = 0;
 
-  /** @param chunk borrowed for the call */
+  /** @param chunk valid only during the call */
   feed(chunk: Uint8Array): void {
     this.#chunk = Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength);
     this.#from = 0;

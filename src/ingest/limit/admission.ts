@@ -2,39 +2,37 @@
  * The one admission of a request: a rate token, a position in the month, or both.
  *
  * A token comes from the worker's lease (scope-cache.ts) while the lease has tokens left. A request
- * that finds no token there, or wants a position, needs Redis. When a batch is sent, all requests
- * that wait for the same scope (a project, or a key or categories of it that have limits) share one
- * call of admit.lua. A scope has at most one call under way. Requests that come meanwhile join the
- * next call, so under load a call serves more requests. A refusal is kept in memory until the
- * window can admit again, 300 ms at least, so a flood over the limit costs some three calls a
- * second.
+ * that finds no token there, or wants a position, needs Redis. All requests that wait for the same
+ * scope (a project, or a key or categories of it that have limits) share one call of admit.lua. A
+ * scope has at most one call under way, and requests that come meanwhile join the next call. A
+ * refusal is kept in memory until the window can admit again, 300 ms at least, so a flood over the
+ * limit costs some three calls a second.
  *
  * *The month*: Redis has its count. A month without a count is MISSING: either the month is new, or
  * Redis came back empty. Then the checkpoint is read once, while requests of the scope wait. A
  * second script call, which takes no tokens, counts on from the checkpoint.
  *
  * *Late replies*: a token is void when its lease may have ended: 250 ms after sending, or 750 ms
- * while replies are slow. A position stays valid, so the request keeps it and asks for a token once
- * more; if that fails, the position goes back. A call that is never answered is not repeated,
- * because it may have run: its positions and tokens are wasted.
+ * while replies are slow. The request keeps its position and asks for a token once more; if that
+ * fails, the position goes back. A call that is never answered is not repeated, because it may have
+ * run: its positions and tokens are wasted.
  *
  * *Lost calls*: when the connection broke under a call, the requests that waited for it join the
  * next call, for up to 700 ms. Tokens and positions that the lost call took are wasted, too.
  *
- * *Categories*: say that project 7 may have 1,000 envelopes a minute and 100 with replays, and an
- * envelope with an event and a replay comes. Its scope is "project 7 with replays", which has two
+ * *Categories*, by an example. Project 7 may have 1,000 envelopes a minute and 100 with replays.
+ * The scope of an envelope with an event and a replay is "project 7 with replays", which has two
  * windows. A token is booked (counted against the limit) in both windows or in none, and serves no
  * other scope. When the window of replays is full, nothing is booked: the request drops the replay
  * and asks again for project 7 alone, and its 200 carries the header `X-Sentry-Rate-Limits:
  * 12:replay:project`. An envelope that holds only a replay gets 429, and has used no token of the
- * project. A large body takes its token early, for the categories of the items that have come by
- * then. When later items belong to further categories, the request asks for tokens of these
- * categories' windows alone.
+ * project.
  *
- * A timer sends back tokens whose lease ended unused, so that a worker that gets no more requests
- * keeps no tokens from the others. The timer also forgets scopes that were idle for longer than a
- * window. It runs only while there is a scope, a lease or a refund to look after, so that a worker
- * without requests sleeps.
+ * A large body takes its token early, for the categories of the items that have come by then. For
+ * the categories of later items, the request asks for tokens of their windows alone.
+ *
+ * A timer sends back tokens whose lease ended unused, so that other workers can have them. It also
+ * forgets scopes that were idle for longer than a window.
  */
 import type { Clock } from '../../lib/clock.ts';
 import type { Log } from '../../lib/log.ts';

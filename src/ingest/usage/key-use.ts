@@ -25,7 +25,7 @@ const hourOf = (ms: number): string => `${new Date(ms).toISOString().slice(0, 13
 export class KeyUse {
   readonly #options: { link: NatsLink; log: Log; clock: Clock };
   readonly #timer: NodeJS.Timeout;
-  /** Used keys whose use is not written yet. */
+  /** Keys that were used and whose use is not written yet. */
   #fresh: Access[] = [];
   /** Keys whose use in this hour is written. When the hour ends, their flags are cleared. */
   #noted: Access[] = [];

@@ -29,7 +29,6 @@ export const OUTCOMES = [
 ] as const;
 export type Outcome = (typeof OUTCOMES)[number];
 
-/** One response header. */
 export type Header = readonly [name: string, value: string];
 
 /**
