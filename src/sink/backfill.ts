@@ -23,8 +23,8 @@ export type Backfill = { from: S3Setting; to: Sink; span: Span; project?: string
 
 /**
  * Progress, reported after each object. `place`: names the object, and sorts as text in the order
- * of reading. `stored`: rows that the sink did not have before. `refused`: rows that the sink does
- * not take.
+ * of reading. `stored`: rows that the sink did not have. `refused`: rows that the sink does not
+ * take.
  */
 export type BroughtObject = {
   place: string;

@@ -139,10 +139,7 @@ export const COLUMNS = {
 } as const satisfies Record<string, readonly Column[]>;
 export type TypedTable = keyof typeof COLUMNS;
 
-/**
- * A place in the payload. A place may have a value that a column wants, further places within, or
- * both.
- */
+/** A place in the payload. It may have a value that a column wants, or further places within. */
 type Node = {
   /** Number of this place's value, when a column wants the value. */
   leaf?: number;
@@ -258,10 +255,7 @@ class Walk {
     return skipBlank(json, end);
   }
 
-  /**
-   * Reads the members of an object. When a name repeats, only its last value counts, as in
-   * JSON.parse.
-   */
+  /** Reads an object's members. If a name repeats, its last value counts, as in JSON.parse. */
   #members(open: number, node: Node): number {
     const json = this.#json;
     let at = skipBlank(json, open + 1);

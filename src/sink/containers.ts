@@ -23,9 +23,8 @@ const ITEMS = Buffer.from('"items"');
 const PIECES_MAX = 1_000;
 
 /**
- * A larger container is not split, and {@link filledContainer} adds nothing to it. The search for
- * its elements makes no pauses, and blocks the event loop for some 20 ms in 5 MiB. No SDK sends so
- * much.
+ * A larger container is not split, and {@link filledContainer} adds nothing to it: the search for
+ * its elements makes no pauses, and takes some 20 ms for 5 MiB. No SDK sends so much.
  */
 const SEARCHED_BYTES_MAX = 5 * 1024 * 1024;
 
@@ -66,10 +65,7 @@ function piecesOf(json: Uint8Array, bracket: number): Piece[] | undefined {
   }
 }
 
-/**
- * Finds a member by its name, given with its quotes. The last member of that name counts, as in
- * JSON.parse.
- */
+/** Finds a member by its quoted name. The last one of that name counts, as in JSON.parse. */
 const memberOf = (json: Uint8Array, members: readonly Piece[], quoted: Buffer): Piece | undefined =>
   members.findLast(({ start }) => quoted.equals(json.subarray(start, start + quoted.length)));
 
@@ -110,10 +106,7 @@ const VERSION = Buffer.from('"version"');
 const SETTINGS = Buffer.from('"ingest_settings"');
 const ATTRIBUTES = Buffer.from('"attributes"');
 const SETTINGS_BYTES_MAX = 1_024;
-/**
- * Containers after the tenth item of their envelope are not filled in, for the reason at
- * SPLIT_INDEX_MAX.
- */
+/** Containers after their envelope's tenth item are not filled in, as SPLIT_INDEX_MAX explains. */
 const FILLED_INDEX_MAX = 9;
 
 /** Facts about a request's client that the project wants filled in. */
@@ -126,10 +119,7 @@ const attribute = (name: string, value: string): Attribute => ({
   member: `"${name}":${JSON.stringify({ value, type: 'string' })}`,
 });
 
-/**
- * Returns the attributes that the container asks for in `ingest_settings`, as far as their values
- * are known.
- */
+/** Returns the attributes that `ingest_settings` asks for, as far as their values are known. */
 function wantedOf(json: Uint8Array, members: readonly Piece[], facts: ClientFacts): Attribute[] {
   const text = (quoted: Buffer): string => {
     const { value = 0, end = 0 } = memberOf(json, members, quoted) ?? {};
@@ -201,8 +191,8 @@ export function filledContainer(json: Uint8Array, index: number, facts: ClientFa
 }
 
 /**
- * A record in the form in which it will be sent. `bytes`: its size. `split`: its container, if each
- * element becomes a row.
+ * A record as it will be sent. `bytes`: its size. `split`: its container, when each element becomes
+ * a row.
  */
 export type SentRecord = SinkRecord & { bytes: number; split?: Container };
 
@@ -237,8 +227,7 @@ function bytesOfRows({ envelope, header }: ItemFields, { elements, rest }: Conta
 }
 
 /**
- * Decides how a record is stored. Only the record itself matters, so a frame that comes again makes
- * the same rows.
+ * Decides by the record alone how it is stored. So a frame that comes again makes the same rows.
  */
 export function toSend(record: SinkRecord): SentRecord {
   const { type, fields, head, json } = record;

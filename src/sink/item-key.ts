@@ -20,10 +20,7 @@ const ROW_FRAME_BYTES = 10;
 /** Largest value of each of the three numbers in a row's place. */
 const ROW_INDEX_MAX = 0xffff;
 
-/**
- * Place of a row: the entry in the frame, the item in the envelope, and the element in the item's
- * container.
- */
+/** Place of a row: entry in the frame, item in the envelope, element in the item's container. */
 export type RowPlace = { entry: number; item: number; element?: number | undefined };
 
 export const frameKey = (frameId: string): Buffer => keyOf(`frame\n${frameId}`);

@@ -14,8 +14,7 @@ const KEY_WORDS = KEY_BYTES / 4;
 const SLOTS_MIN = 1024;
 const FULL_SHARE = 0.75;
 /**
- * Largest part of the slots that is taken after a rebuild. A smaller part would make rebuilds rarer
- * and the table larger.
+ * Largest part of the slots that is taken after a rebuild. With less, the table would be larger.
  */
 const REBUILT_SHARE = 0.6;
 
@@ -110,10 +109,7 @@ export class KeyTable {
     for (let slot = 0; slot < slots; slot++) if (isKept(slot)) this.#move(words, slot * SLOT_WORDS);
   }
 
-  /**
-   * Moves a key from the old table into a free slot of the new one. All keys differ, so none is
-   * compared.
-   */
+  /** Moves a key from the old table into a free slot. All keys differ, so none is compared. */
   #move(from: Uint32Array, at: number): void {
     let slot = this.#home(from[at] as number);
     while (this.#words[slot * SLOT_WORDS + TAKEN] === 1) slot = this.#next(slot);

@@ -1,10 +1,7 @@
 import type { SinkSetting } from '../config.ts';
 import type { TallyOfMonth } from './tally.ts';
 
-/**
- * Reads the tally of a sink. `month` is `YYYY-MM`. The sink's client is loaded at the first
- * reading.
- */
+/** Reads the tally of a sink. `month` is `YYYY-MM`. */
 export type TallyReader = {
   /**
    * Returns a project's tally.

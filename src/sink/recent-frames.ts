@@ -1,9 +1,6 @@
 import { PREFETCH_FRAMES_MAX } from '../limits.ts';
 
-/**
- * Number of frames that are remembered: more than a processor works on at once. So a frame that it
- * tries again is known.
- */
+/** Number of frames that are remembered: more than a processor works on at once. */
 const FRAMES_MAX = 4 * PREFETCH_FRAMES_MAX;
 
 /**

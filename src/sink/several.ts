@@ -50,10 +50,7 @@ export class SeveralSinks implements Sink {
     return { begin: (frameIds) => beginAll(opened, stream, frameIds) };
   }
 
-  /**
-   * Returns the state of each of several sinks, for `/readyz`. A single sink has no entry of its
-   * own.
-   */
+  /** Returns the state of each sink, for `/readyz`; none when there is only one sink. */
   states(): Record<string, SinkState> {
     if (this.health.length === 1) return {};
     return Object.fromEntries(this.health.map(({ name, isFailing }) => [name, isFailing ? 'failing' : 'ok']));
@@ -63,10 +60,7 @@ export class SeveralSinks implements Sink {
     return this.health.some(({ isFailing }) => isFailing);
   }
 
-  /**
-   * Removes old days from all sinks. A sink that is away does not keep the others from removing
-   * theirs.
-   */
+  /** Removes old days from all sinks, even when one of them is away. */
   async removeBefore(moment: number): Promise<void> {
     await all(this.#sinks.map(async (sink) => sink.removeBefore?.(moment)));
   }

@@ -31,10 +31,7 @@ export type EnvelopeFields = {
   sentAt?: number;
   sdk?: string;
 };
-/**
- * Fields of an item. `index`: its place among all items of its envelope. `header`: its header as
- * JSON.
- */
+/** Fields of an item. `index`: its place in its envelope. `header`: its header as JSON. */
 export type ItemFields = {
   envelope: EnvelopeFields;
   index: number;
@@ -130,10 +127,7 @@ export interface SinkBatch {
    * Entries of a frame come in order.
    */
   beginEntry(entry: BegunEntry): void;
-  /**
-   * Adds a record of the entry. A client's resend of a stored record is left out, now or at the
-   * commit.
-   */
+  /** Adds a record of the entry. A client's resend is left out, now or at the commit. */
   add(record: SinkRecord): void;
   /**
    * Hands added records to disk or database when there are many, which bounds the memory of a
@@ -151,18 +145,14 @@ export interface SinkBatch {
    */
   prepare?(): Promise<readonly RefusedRow[]>;
   /**
-   * Makes the batch durable, even if it has no records. Resolves when everything in the batch is
-   * durable.
+   * Resolves when the batch is durable. The batch may have no records.
    * @returns the numbers of records that this batch stored or left out as resends. Refused rows,
    * and entries that another processor stored meanwhile, do not count.
    * @throws UnavailableError when it is not known whether the batch is stored; the same entries may
    * then be written again in a new batch
    */
   commit(options: CommitOptions): Promise<readonly SinkCount[]>;
-  /**
-   * Forgets everything that is not committed. Also called after commit(), without effect. Never
-   * throws.
-   */
+  /** Forgets everything that is not committed. Has no effect after commit(). Never throws. */
   abandon(): Promise<void>;
 }
 
@@ -185,8 +175,7 @@ export interface Sink {
   open(stream: string): Promise<StreamSink>;
   /**
    * Removes the UTC days whose records were all received before this moment, Unix milliseconds. The
-   * tally and the keys of frames and items stay. A sink lacks this method when its store removes
-   * old records by itself.
+   * tally and the keys stay. Missing in a sink whose store removes old records by itself.
    * @throws UnavailableError
    */
   removeBefore?(moment: number): Promise<void>;
@@ -205,10 +194,7 @@ export type StoredItem = {
   projectId: string;
   eventId: string;
   index: number;
-  /**
-   * Number of copies that a reader sees after merging by row key. For a container: copies of the
-   * element that has most.
-   */
+  /** Copies after merging by row key. For a container: copies of its most frequent element. */
   copies: number;
 };
 
@@ -218,10 +204,7 @@ export interface StoredReader {
    * Returns the number of accepted envelopes by project. A sink without this method keeps no tally.
    */
   tally?(): Promise<ReadonlyMap<string, number>>;
-  /**
-   * Calls `onItem` for every item that was received at `since` or later, and perhaps for earlier
-   * items.
-   */
+  /** Calls `onItem` for every item that was received from `since` on, and perhaps for others. */
   scan(since: Date, onItem: (item: StoredItem) => void): Promise<void>;
   /** Whether a scan leaves out the items that an earlier scan reported. */
   readonly tellsOnce?: true;

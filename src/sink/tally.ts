@@ -55,10 +55,7 @@ export class Tally {
     this.addAll(other.toCounts());
   }
 
-  /**
-   * Removes all but the newest TALLY_MONTHS_MAX months, so that the tally does not grow without
-   * end.
-   */
+  /** Removes all but the newest TALLY_MONTHS_MAX months, so that the tally stays small. */
   forgetOldMonths(): void {
     const months = new Set([...this.#projects.values()].flatMap((of) => [...of.keys()]));
     const old = [...months].sort().slice(0, -TALLY_MONTHS_MAX);

@@ -13,16 +13,10 @@ type ClickHouseReport = {
   readOnly: boolean;
   /** The disk with the smallest fraction of free space. `free` and `total` are in bytes. */
   disk: { name: string; free: number; total: number };
-  /**
-   * Number of active parts in the partition that has the most. Many parts mean that merges fall
-   * behind.
-   */
+  /** Number of active parts in the partition that has most. Many mean that merges are slow. */
   parts: number;
   roundTripMs: number;
-  /**
-   * The time in Unix milliseconds, by the server's clock and by ours in the middle of the round
-   * trip.
-   */
+  /** Unix milliseconds by the server's clock, and by ours in the middle of the round trip. */
   clockMs: number;
   askedAtMs: number;
 };

@@ -1,15 +1,12 @@
 /**
  * Rows in ClickHouse's format RowBinary: values follow one another, little-endian, and each text
- * comes after its length. Nothing is quoted or parsed. So a payload is copied once, and a large
- * payload is not copied.
+ * comes after its length. A payload is copied once, a large payload not at all.
  */
 
 /** Size of the first block of memory. Tables that get few rows need no more. */
 const BLOCK_BYTES_MIN = 16 * 1024;
 const BLOCK_BYTES_MAX = 1024 * 1024;
-/**
- * Values of this length or more are not copied. Their bytes must not change until they are sent.
- */
+/** Values of this length or more are not copied. They must not change until they are sent. */
 const VIEWED_BYTES = 16 * 1024;
 /** Bytes that a length takes, at most. Each of these bytes holds seven bits of the length. */
 const VARINT_BYTES_MAX = 5;
@@ -19,10 +16,7 @@ export class RowBuffer {
   readonly #pieces: Uint8Array[] = [];
   #pieceBytes = 0;
   #block = Buffer.allocUnsafeSlow(BLOCK_BYTES_MIN);
-  /**
-   * `#cut`: end of the part of the block that is already in a piece. `#at`: end of the part that is
-   * in use.
-   */
+  /** `#cut`: end of the block's part that is in a piece. `#at`: end of the part in use. */
   #cut = 0;
   #at = 0;
   /** Where each row begins, counted from the first byte of the whole buffer. */
@@ -79,10 +73,7 @@ export class RowBuffer {
     return this;
   }
 
-  /**
-   * Appends a safe integer as Int64. A DateTime64 is written in this way, too, as its number of
-   * ticks.
-   */
+  /** Appends a safe integer as Int64. It may also be the ticks of a DateTime64. */
   int64(value: number): this {
     this.#room(8);
     this.#at = this.#block.writeUInt32LE(value >>> 0, this.#at);
@@ -103,10 +94,7 @@ export class RowBuffer {
     return this;
   }
 
-  /**
-   * Appends a Nullable: a mark that says whether the value is NULL, then the value, which `write`
-   * appends.
-   */
+  /** Appends a Nullable: a mark that says whether the value is NULL, then the value. */
   optional<T>(value: T | undefined, write: (value: T) => this): this {
     this.#room(1);
     this.#block[this.#at++] = value === undefined ? 1 : 0;

@@ -4,8 +4,7 @@
  *
  * A merge keeps one of the rows with the same sorting key, which ends with the row key. Values that
  * are often asked for have columns of their own. The processor fills these columns
- * (sink/columns.ts): the database's JSON functions cannot read all JSON that we accept, and do not
- * say so.
+ * (sink/columns.ts), because the database's JSON functions cannot read all JSON that we accept.
  */
 import { TALLY_MONTHS_MAX } from '../../limits.ts';
 import { COLUMNS, type TypedTable } from '../columns.ts';

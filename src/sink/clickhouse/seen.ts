@@ -23,10 +23,7 @@ import type { TableName } from './tables.ts';
  * queries of up to 256 KiB.
  */
 const KEYS_PER_QUERY_MAX = 4_000;
-/**
- * Rows that one query looks for, at most. Each takes 110 bytes of the query, with its day and
- * moment.
- */
+/** Rows that one query looks for, at most. Each takes 110 bytes of the query. */
 const ROWS_PER_QUERY_MAX = 2_000;
 
 /** `rowKey` in hex. */

@@ -217,8 +217,7 @@ export class Server {
   }
 
   /**
-   * Resolves when the rows are stored. Asynchronous inserts are switched off, whatever the user's
-   * profile says.
+   * Resolves when the rows are stored, because asynchronous inserts are switched off.
    * @param rows in RowBinary
    * @param where only rows for which this expression is true are stored
    * @throws RefusedError, UnavailableError

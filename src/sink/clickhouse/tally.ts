@@ -25,8 +25,7 @@ FROM $db.usage WHERE project_id = {project:String} AND month = {month:String}`,
 }
 
 /**
- * Reads how many accepted envelopes the sink counted for each project in a month. Works while
- * processors run.
+ * Reads how many accepted envelopes the sink counted for each project in a month.
  * @throws UnavailableError as {@link readClickHouseTally}
  */
 export async function readClickHouseTallies(url: string, month: string): Promise<Map<string, number>> {

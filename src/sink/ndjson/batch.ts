@@ -44,10 +44,7 @@ const CHARACTER_BYTES_MAX = 3;
  */
 export class NdjsonBatch implements SinkBatch {
   readonly #journal: BatchJournal;
-  /**
-   * Bytes of the journal's block that are in use. Lines that do not fit into the block wait in
-   * #behind.
-   */
+  /** Bytes of the journal's block that are in use. Lines that do not fit wait in #behind. */
   #blockBytes = 0;
   #behind: Uint8Array[] = [];
   #behindBytes = 0;

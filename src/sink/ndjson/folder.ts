@@ -53,10 +53,7 @@ export const removeFolder = (path: string): Promise<void> =>
 export const isFolder = (path: string): Promise<boolean> =>
   orUnavailable(`${path} cannot be looked at`, async () => (await stat(path)).isDirectory());
 
-/**
- * Whether the file exists. A fault of the disk is an UnavailableError, and not taken for a missing
- * file.
- */
+/** Whether the file exists. A fault of the disk is an UnavailableError. */
 export function exists(path: string): Promise<boolean> {
   return orUnavailable(`${path} cannot be looked for`, async () => {
     try {

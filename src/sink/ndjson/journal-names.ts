@@ -9,10 +9,7 @@ export const JOURNAL_FOLDER = 'journal';
 const INDEX_NAME = /^(\d+)\.idx$/;
 const DATE_NAME = /^\d{4}-\d\d-\d\d$/;
 const DATA_NAME = /^(\d+)\.ndjson$/;
-/**
- * Digits of a batch's number in a file name. With leading zeros, names sort in the order of the
- * batches.
- */
+/** Digits of a batch's number in a file name. Leading zeros sort the names by batch. */
 const DIGITS = 9;
 
 export const isDateFolder = (name: string): boolean => DATE_NAME.test(name);

@@ -15,19 +15,13 @@ export class FolderTakenError extends Error {
 /** Returns the end of a folder's day, Unix milliseconds; NaN when there is no such day. */
 const endOf = (name: string): number => Date.parse(`${name}T00:00:00Z`) + DAY_MS;
 
-/**
- * Removes a day's files, and its folder if it is empty then. A file that an operator has put there
- * stays.
- */
+/** Removes a day's files, and its folder unless an operator has put other files there. */
 async function removeDay(dir: string): Promise<void> {
   for (const name of await namesIn(dir)) if (dataNumber(name) > 0) await remove(join(dir, name));
   if ((await namesIn(dir)).length === 0) await removeFolder(dir);
 }
 
-/**
- * The ndjson sink: files with one JSON object on each line, in a folder that belongs to this
- * process.
- */
+/** The ndjson sink: files with a JSON object on each line, in a folder of its own. */
 export class NdjsonSink implements Sink {
   readonly guarantee = 'exactly once';
   readonly #dir: string;

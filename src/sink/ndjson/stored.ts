@@ -9,10 +9,7 @@ const LINE_FEED = 0x0a;
 const HEAD = /^\{"project_id":"([^"]*)","event_id":"([^"]*)","item_index":(\d+),/;
 const HEAD_BYTES_MAX = 256;
 
-/**
- * Calls `onItem` for each item in these lines, with the place of its line feed. Payloads are not
- * parsed.
- */
+/** Calls `onItem` for each item in these lines, with the place of its line feed. */
 export function scanLines(bytes: Buffer, onItem: (item: StoredItem, lineEnd: number) => void): void {
   for (let at = 0; at < bytes.length; ) {
     const lineFeed = bytes.indexOf(LINE_FEED, at);

@@ -30,10 +30,7 @@ import { loadTallyFile, saveTallyFile } from './tally.ts';
 
 const DAY_MS = 86_400_000;
 
-/**
- * An index that is still on the disk. `storedAt` is by the monotonic clock; the other times are
- * Unix milliseconds.
- */
+/** An index on the disk. `storedAt`: by the monotonic clock. Other times: Unix milliseconds. */
 type KeptIndex = { n: number; committedAt: number; storedAt: number; receivedAt: number };
 
 /**

@@ -10,10 +10,7 @@ const BYTEA_OID = 17;
 const TEXT_OID = 25;
 const FLOAT8_OID = 701;
 const HEAD_BYTES = 20;
-/**
- * Matches NUL, which a column of type text cannot hold. Only a text that is not JSON can have a
- * NUL.
- */
+/** Matches NUL, which no column of type text can hold. Only texts that are not JSON have it. */
 const NUL = /\0/g;
 
 function header(

@@ -13,10 +13,7 @@ import { claimFrames, claimItems, forgetItems, prune } from './seen.ts';
 import { withoutStored } from './stored-rows.ts';
 import { addToTally } from './tally.ts';
 
-/**
- * A batch removes at most this many old keys of each kind, plus twice the number of keys that it
- * adds.
- */
+/** Most old keys of each kind that a batch removes, besides two for each key that it adds. */
 const PRUNE_ROWS = 1_000;
 
 /** The part of a stream that a batch needs. */
@@ -86,10 +83,7 @@ export class PostgresBatch implements SinkBatch {
     return this.#known.get(this.#keyOf(frameId)) ?? 0;
   }
 
-  /**
-   * Returns the frame's key in hex. The key of the last frame is remembered, because entries come
-   * frame by frame.
-   */
+  /** Returns the frame's key in hex. Entries come frame by frame, so the last key is kept. */
   #keyOf(frameId: string): string {
     if (frameId !== this.#lastFrame.id)
       this.#lastFrame = { id: frameId, key: frameKey(frameId).toString('hex') };
@@ -200,10 +194,7 @@ export class PostgresBatch implements SinkBatch {
     for (const record of records) if (!without.has(record)) this.#counts.add(record.type, 'stored');
   }
 
-  /**
-   * Returns the entries that are not stored yet. Until the transaction ends, no other processor can
-   * store them.
-   */
+  /** Returns the entries that are not stored yet. No other processor can store them meanwhile. */
   async #claimEntries(transaction: Transaction, entries: readonly PendingEntry[]): Promise<PendingEntry[]> {
     const upTo = new Map(entries.map(({ frame, index }) => [frame, index + 1]));
     const frames = [...upTo].map(([frame, count]) => ({ key: Buffer.from(frame, 'hex'), entries: count }));

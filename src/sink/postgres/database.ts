@@ -4,10 +4,7 @@ import { POSTGRES_CONNECTIONS_MAX, POSTGRES_IDLE_MS_MAX } from '../../limits.ts'
 import { UnavailableError } from '../unavailable.ts';
 
 const CONNECT_MS_MAX = 5_000;
-/**
- * Longest time of one statement. The largest statement carries a batch's bytes and one recording
- * more.
- */
+/** Longest time of one statement. The largest carries a batch's bytes and one recording more. */
 const STATEMENT_MS_MAX = 60_000;
 
 type Values = readonly unknown[];
@@ -138,8 +135,7 @@ export class Transaction {
   }
 
   /**
-   * Runs `insert`. When the server refuses a row, all rows of `insert` are rolled back and the
-   * transaction goes on.
+   * Runs `insert`. When the server refuses a row, only the rows of `insert` are rolled back.
    * @returns whether the rows were inserted
    * @throws UnavailableError
    */
@@ -180,10 +176,7 @@ export class Transaction {
   }
 }
 
-/**
- * Connections to the sink's database. A connection is made when it is needed, and replaced when it
- * is lost.
- */
+/** Connections to the sink's database. A lost connection is replaced. */
 export class Database {
   readonly #pool: Pool;
 

@@ -27,8 +27,7 @@ const OUTDATED = 'older than SLUICE_RETENTION: to be dropped';
 
 /**
  * The daily partitions of the sink's tables. The sink makes a partition when the first row of its
- * day comes. If SLUICE_RETENTION is set, the sink removes old partitions; otherwise the operator
- * does.
+ * day comes. If SLUICE_RETENTION is set, the sink also removes old partitions.
  *
  * A new partition is created as a separate table and then attached, which waits for no reader or
  * writer of the other partitions. CREATE TABLE … PARTITION OF would wait for a report that runs for

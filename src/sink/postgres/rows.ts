@@ -47,10 +47,7 @@ const VALUES: Readonly<Record<string, (rows: readonly Row[]) => Buffer>> = {
     texts(rows, (row) => (ping(row).bodyIn === 'body_base64' ? unquoted(row.payload) : undefined)),
 };
 
-/**
- * For each type of column: the type of the parameter with the column's values, and the SQL for one
- * value.
- */
+/** For each type of column: the type of its parameter, and the SQL for one value. */
 const TYPES = {
   text: { array: 'text[]', value: (name: string) => name },
   integer: { array: 'float8[]', value: (name: string) => `${name}::integer` },

@@ -2,10 +2,7 @@
 import { SinkSettingError, UnavailableError } from '../unavailable.ts';
 import { codeOf, type Database, LIMIT_LOCK_WAITS, type Transaction } from './database.ts';
 
-/**
- * Thrown when the sink cannot use the database and waiting does not help. `message` is for an
- * operator.
- */
+/** Thrown when the sink cannot use the database and waiting does not help. */
 export class SchemaError extends SinkSettingError {
   override name = 'SchemaError';
 }
@@ -43,10 +40,7 @@ const COMMON = {
 } as const;
 type Columns = Readonly<Record<string, 'text' | 'integer' | 'timestamptz'>>;
 
-/**
- * The columns that the sink writes. A schema version that changes them must create the `try_`
- * functions again.
- */
+/** The columns that the sink writes. After a change, create the `try_` functions again. */
 export const WRITTEN: Readonly<Record<PartitionedTable, Columns>> = {
   items: { ...COMMON, type: 'text', payload: 'text', payload_base64: 'text', payload_encoding: 'text' },
   logs: { ...COMMON, log_index: 'integer', container: 'text', payload: 'text' },
@@ -206,17 +200,13 @@ COMMENT ON COLUMN sluice.items.payload_encoding IS 'How it is packed behind its 
   PARTITIONED.map(tryFunction).join(''),
 ];
 
-/**
- * Columns that a version of the schema added. A partition that was detached before that version
- * lacks them.
- */
+/** Columns that were added later. A partition that was detached before that lacks them. */
 export const ADDED_COLUMNS: Partial<Record<PartitionedTable, string>> = {
   heartbeats: 'body_base64 text',
   items:
     'payload_base64 text, ADD COLUMN IF NOT EXISTS payload_encoding text, ALTER COLUMN payload DROP NOT NULL',
 };
 
-/** Number of migrations that this program knows. */
 export const SCHEMA_VERSION = MIGRATIONS.length;
 
 /**
@@ -227,9 +217,8 @@ export const SCHEMA_VERSION = MIGRATIONS.length;
 const ADDITIONS: ReadonlySet<number> = new Set([2, 3, 4, 5, 6]);
 
 /**
- * Query that looks for the table of versions in the catalogue. `to_regclass` would not do: a
- * session that did not find a name remembers this, even after another processor has made the
- * schema.
+ * Looks for the table of versions in the catalogue. `to_regclass` would not do: a session that did
+ * not find a name never finds it, even if another processor has made the schema since.
  */
 const FIND_MIGRATIONS = `SELECT 1 FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
 WHERE n.nspname = 'sluice' AND c.relname = 'migrations'`;
@@ -296,7 +285,6 @@ export async function migrate(database: Database): Promise<void> {
   }
 }
 
-/** Applies the migrations that the database lacks. */
 async function applyMissing(transaction: Transaction): Promise<void> {
   await transaction.query(`SELECT pg_advisory_xact_lock(hashtext('sluice schema'))`);
   await transaction.query(LIMIT_LOCK_WAITS);

@@ -72,8 +72,7 @@ SELECT key FROM unnest($1::bytea[]) AS t (key) EXCEPT SELECT key FROM mine`;
 
 /**
  * Records for each frame that its first `entries` entries are stored with this transaction.
- * @returns how many entries of each frame were stored before, by key in hex; unknown frames are
- * left out
+ * @returns how many entries of each known frame were stored before, by key in hex
  * @throws UnavailableError
  */
 export async function claimFrames(

@@ -1,7 +1,4 @@
-/**
- * Reads rows of the postgres sink, for a load test that checks which items were stored. Changes
- * nothing.
- */
+/** Reads rows of the postgres sink, for a load test that checks which items were stored. */
 import { createLog } from '../../lib/log.ts';
 import type { StoredReader } from '../sink.ts';
 import { Database } from './database.ts';

@@ -8,8 +8,7 @@ import type { Tally, TallyOfMonth } from '../tally.ts';
 import { Database, type Transaction } from './database.ts';
 
 /**
- * Adds a batch's counts. Each stream has rows of its own, so that streams do not wait for each
- * other.
+ * Adds a batch's counts. Each stream has its own rows, so streams do not wait for each other.
  * @throws UnavailableError
  */
 export async function addToTally(transaction: Transaction, stream: string, tally: Tally): Promise<void> {
@@ -34,7 +33,7 @@ DO UPDATE SET count = t.count + excluded.count, position = greatest(t.position, 
 }
 
 /**
- * Removes all but the newest TALLY_MONTHS_MAX months, so that the table does not grow without end.
+ * Removes all but the newest TALLY_MONTHS_MAX months, so that the table stays small.
  * @throws UnavailableError
  */
 export async function forgetOldMonths(database: Database): Promise<void> {
@@ -69,8 +68,7 @@ FROM sluice.tally WHERE project_id = $1 AND month = $2`,
 }
 
 /**
- * Reads how many envelopes the sink counted for each project in a month. Works while processors
- * run.
+ * Reads how many envelopes the sink counted for each project in a month.
  * @throws UnavailableError as {@link readPostgresTally}
  */
 export async function readPostgresTallies(url: string, month: string): Promise<Map<string, number>> {

@@ -46,8 +46,8 @@ function compressionOf(text: string | null): Compression {
 }
 
 /**
- * Parses `s3://bucket/prefix?endpoint=https://…&region=…`. Credentials come from the environment or
- * from the URL.
+ * Parses `s3://bucket/prefix?endpoint=https://…&region=…`. Credentials come from the URL or from
+ * the environment.
  * @throws SinkSettingError
  */
 export function parseAddress({ url, credentials }: S3Setting): S3Address {

@@ -1,7 +1,4 @@
-/**
- * Reads what the s3 sink has stored: finds its objects, and turns the rows of an object into
- * records.
- */
+/** Reads what the s3 sink has stored: its objects, and their rows as records. */
 import * as zlib from 'node:zlib';
 import { jsonScan } from '../../lib/json-text.ts';
 import { ZstdFrames } from '../../lib/zstd-frames.ts';
@@ -39,10 +36,7 @@ const TAIL_BYTES = KEY_BEGIN.length + 2 * KEY_BYTES + KEY_END;
 export const rowKeyAt = (bytes: Buffer, lineEnd: number): Buffer =>
   Buffer.from(bytes.toString('latin1', lineEnd - KEY_END - 2 * KEY_BYTES, lineEnd - KEY_END), 'hex');
 
-/**
- * The span of time to read. `since` is its first moment, `until` the first moment after it, both in
- * Unix milliseconds.
- */
+/** The span of time to read. `until`: the first moment after it. Both are Unix milliseconds. */
 export type Span = { since: number; until: number };
 
 /** Objects of a stream and a UTC day, sorted by hour and name. */

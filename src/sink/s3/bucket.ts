@@ -89,8 +89,7 @@ export class Bucket {
   }
 
   /**
-   * Stores the object. A large object is stored in parts, and no reader sees it before the last
-   * part.
+   * Stores the object. A large object is stored in parts, and no reader sees only some of them.
    * @param pieces of the object, which follow one another
    * @returns false when the condition does not hold, or while another write of the key is under
    * way; the other write may still fail

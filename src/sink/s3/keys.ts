@@ -1,7 +1,4 @@
-/**
- * The keys of objects, made of stream, UTC date, hour, and a name that depends on the object's
- * rows.
- */
+/** The keys of objects: stream, UTC date, hour, and a name that depends on the object's rows. */
 import { hash } from 'node:crypto';
 import type { Compression } from './address.ts';
 

@@ -41,10 +41,7 @@ async function packed(data: Uint8Array, compression: Compression): Promise<Uint8
   return compression === 'gzip' ? gzip(data, GZIP) : zstd(data, ZSTD);
 }
 
-/**
- * Blocks of SINK_BLOCK_BYTES that are used again, so that a batch seldom allocates memory for its
- * lines.
- */
+/** Blocks of SINK_BLOCK_BYTES that are used again, so that few are allocated. */
 export class Blocks {
   readonly #spare: Buffer[] = [];
   readonly #kept: number;
@@ -121,10 +118,7 @@ export class Lines {
     if (large.length > 0) await this.#add(Buffer.concat(large));
   }
 
-  /**
-   * Takes all lines of `other`, which must not be used any more. The order of lines does not
-   * matter.
-   */
+  /** Takes all lines of `other`, in any order. `other` must not be used any more. */
   async absorb(other: Lines): Promise<void> {
     if (other.isFull) await other.pack();
     this.#members.push(...other.#members);

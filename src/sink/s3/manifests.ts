@@ -69,8 +69,7 @@ export class Manifests {
 
   /**
    * Writes the manifest of an hour.
-   * @returns false when other processes keep changing the manifest; then the next object leads to
-   * another attempt
+   * @returns false when other processes keep changing the manifest; the next object tries again
    */
   async #write(hour: number): Promise<boolean> {
     const folder = `${this.#prefix}${hourFolder(this.#stream, hour)}`;

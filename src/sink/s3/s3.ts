@@ -8,17 +8,13 @@ import { parseAddress, type S3Setting } from './address.ts';
 import { Bucket, S3Error } from './bucket.ts';
 import { type S3Parts, S3Stream } from './stream.ts';
 
-/**
- * HTTP statuses that wrong settings cause: moved (another region), malformed (a region or name),
- * forbidden, not found.
- */
+/** HTTP statuses that wrong settings cause, such as a wrong region or a missing right. */
 const REFUSED: readonly number[] = [301, 307, 400, 401, 403, 404];
 const isAboutSetting = ({ cause }: UnavailableError): boolean =>
   cause instanceof S3Error && REFUSED.includes(cause.status);
 
 /**
- * Stores objects with one JSON object on each line in a bucket of S3. Any number of processors
- * share a bucket.
+ * Stores objects with one JSON object on each line in a bucket, which processors may share.
  *
  *     <prefix>/<stream>/<date>/<hour>/<name>-<rows>.ndjson.gz   lines of one hour
  *     <prefix>/<stream>/<date>/<hour>/_manifest.json            the objects of a complete hour
