@@ -1,7 +1,4 @@
-/**
- * The connections of a command or of the management API to NATS and Redis. Each opens at its first
- * use.
- */
+/** Connections of a command or the management API to NATS and Redis, opened at the first use. */
 
 import type { LimitRedis } from '../ingest/limit/redis.ts';
 import { systemClock } from '../lib/clock.ts';
@@ -9,10 +6,7 @@ import type { Log } from '../lib/log.ts';
 import { NatsLink, type NatsRole } from '../stream/nats.ts';
 import { OperationError, reasonOf } from './operation-error.ts';
 
-/**
- * Longest wait for a reply of Redis. An operator is often far from Redis, and may wait longer than
- * a request to ingest.
- */
+/** Longest wait for a reply of Redis. Operators are often far from Redis, and may wait longer. */
 const REDIS_MS_MAX = 2_000;
 
 type ConnectionOptions = {
@@ -27,10 +21,7 @@ type ConnectionOptions = {
   log: Log;
 };
 
-/**
- * Hides the password in a URL. A password may contain an @. A PostgreSQL URL may also have its
- * password in the query.
- */
+/** Hides the password in a URL. A password may contain an @, or be in the query (PostgreSQL). */
 export const withoutPassword = (url: string): string =>
   url.replace(/\/\/[^/?]*@/, '//…@').replace(/([?&]\w*(?:password|secret)\w*=)[^&]*/gi, '$1…');
 

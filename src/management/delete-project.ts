@@ -115,10 +115,7 @@ export class LeftoverDeleted extends Error {
   }
 }
 
-/**
- * Names of the rate windows of the project's categories and keys. The project's own window is not
- * among them.
- */
+/** Names of the rate windows of a project's categories and keys, but not of its own window. */
 const windowsOf = (project: Project): string[] => [
   ...CATEGORIES,
   ...keysOf(project).map(({ key }) => keyWindow(key)),

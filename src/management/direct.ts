@@ -91,10 +91,7 @@ function pageOf<T>(sorted: readonly T[], isBehind: (one: T) => boolean, { limit 
   return sorted.filter(isBehind).slice(0, limit);
 }
 
-/**
- * Fields by which lists of projects are sorted. `used`: a usage to sort by, instead of the present
- * usage.
- */
+/** Fields by which projects are sorted. `used`: a usage to sort by, instead of the present one. */
 type Named = { id: string; name?: string | undefined; used?: number | undefined };
 const compareProjects = (one: Named, other: Named): number => compareIds(one.id, other.id);
 const { compare: compareTexts } = new Intl.Collator('en', { numeric: true });
@@ -291,10 +288,7 @@ export class DirectOperations implements Operations {
     return keyJson(project, removed as unknown as ProjectKey, this.#parts.publicUrl);
   }
 
-  /**
-   * Reads the history of a project, found by id or alias. A deleted project is found by its id
-   * alone.
-   */
+  /** Reads the history of a project, found by id or alias; a deleted project only by its id. */
   async history(idOrAlias: string, page?: SequencePage): Promise<RecordedChange[]> {
     const link = await this.#parts.connections.nats();
     const found = await (await this.#projects()).find(idOrAlias).catch(unlessUnknown);

@@ -63,28 +63,19 @@ export type DeadLetterDetail = { letter: FiledDeadLetter; bytes: Uint8Array | st
 /** Type of an item that `tail` shows. */
 export const SEEN_TYPES = [...ITEM_TYPES, 'heartbeat'] as const;
 
-/**
- * A `tail` that has begun. `ended` rejects when the tail cannot go on; `stop` leaves `ended`
- * unsettled.
- */
+/** A `tail` that has begun. `ended` rejects when the tail cannot go on, but not after `stop`. */
 export type Tail = { ended: Promise<never>; stop(): void };
 
 /**
  * The operations. Each may throw OperationError, InvalidError, RegistryError or UnrecordedError.
  */
 export interface Operations {
-  /**
-   * Whether the host in DSNs and heartbeat URLs is a guess, because no setting says where clients
-   * reach ingest.
-   */
+  /** Whether the host in DSNs and heartbeat URLs is a guess, because no setting names it. */
   readonly isUrlGuessed: boolean;
   createProject(wanted: WantedProject): Promise<StoredProjectJson>;
   /** Finds a project by its id or alias, as the operations below do. */
   getProject(idOrAlias: string): Promise<StoredProjectJson>;
-  /**
-   * Lists a page of projects, or all without `page`. Short ids come first unless `page` has an
-   * order.
-   */
+  /** Lists a page of projects, or all without `page`. Short ids come first, unless `page` sorts. */
   listProjects(page?: ProjectPage): Promise<ProjectJson[]>;
   setProject(idOrAlias: string, changes: ProjectChanges, wanted?: Revision): Promise<StoredProjectJson>;
   /**
@@ -95,10 +86,7 @@ export interface Operations {
     wanted: WantedProject & { id: string },
     expected?: Revision & { presence?: Presence | undefined },
   ): Promise<StoredProjectJson & { isNew: boolean }>;
-  /**
-   * Replaces the keys with a new one. The old keys stay valid for `overlapMs`; if undefined, they
-   * are removed.
-   */
+  /** Replaces the keys with a new one. Old keys stay valid for `overlapMs`, if it is set. */
   rotateKey(idOrAlias: string, overlapMs?: number, wanted?: Revision): Promise<StoredProjectJson>;
   deleteProject(idOrAlias: string, wanted: Revision & { keepUsage: boolean }): Promise<DeletedProject>;
   /** Lists the keys with the hour of their last use. */
@@ -123,14 +111,9 @@ export interface Operations {
   listDeadLetters(page?: LetterPage): Promise<FiledDeadLetter[]>;
   findDeadLetter(id: string): Promise<FiledDeadLetter>;
   getDeadLetter(id: string): Promise<DeadLetterDetail>;
-  /**
-   * Sends the dead letter to the processor again and removes it. Then waits at most `waitMs` for
-   * the processor.
-   */
+  /** Sends the dead letter to the processor again, removes it, and waits at most `waitMs`. */
   replayDeadLetter(letter: FiledDeadLetter, waitMs?: number): Promise<Replayed>;
-  /**
-   * Removes the dead letter that the caller has read. A newer dead letter with the same id stays.
-   */
+  /** Removes the dead letter that the caller has read, but no newer one with the same id. */
   purgeDeadLetter(letter: FiledDeadLetter): Promise<void>;
   /** Checks the deployment: settings, machine, Redis and NATS. */
   examine(): Promise<Finding[]>;

@@ -1,7 +1,4 @@
-/**
- * A project's record in the form that the command line, its project file and the API accept and
- * show.
- */
+/** A project's record as the command line, the project file and the API accept and show it. */
 import { isDeepStrictEqual } from 'node:util';
 import { z } from 'zod';
 import { originPatternProblem } from '../ingest/filter/inbound.ts';
@@ -21,10 +18,7 @@ import {
 import type { NewProject } from '../projects/project-store.ts';
 import { type FieldProblem, InvalidError } from './failure.ts';
 
-/**
- * Largest number of origin patterns of a project. Each browser request is compared with all of
- * them.
- */
+/** Most origin patterns of a project. Each browser request is compared with all of them. */
 const ALLOWED_ORIGINS_MAX = 100;
 
 /** Key of a project. `lastUsed` is an hour (RFC 3339); only lists of keys have it. */
@@ -32,9 +26,8 @@ export type KeyJson = ProjectKey & { id: string; dsn: string; lastUsed?: string 
 
 /**
  * Project as it is shown. `key` and `dsn` belong to the first valid key, and are absent while there
- * is none. `revision`: the record's; only lists have it, because a single project has an ETag
- * instead. `usage`: this month's accepted requests, at most CHECKPOINT_MS_MAX late; only lists that
- * ask for it have it.
+ * is none. `revision`: the record's; only lists have it. `usage`: this month's accepted requests,
+ * at most CHECKPOINT_MS_MAX late; only lists that ask for it have it.
  */
 export type ProjectJson = Omit<Project, 'key' | 'keys' | 'enabled'> & {
   revision?: number;
@@ -81,10 +74,7 @@ export type WantedProject = z.input<typeof newProjectSchema>;
 /** Project to be made, with its defaults. */
 type DeclaredProject = z.output<typeof newProjectSchema>;
 
-/**
- * Changes of a project as a merge patch (RFC 7396): null removes a field, or the limit of a
- * category.
- */
+/** Changes of a project as a merge patch (RFC 7396): null removes a field or a category's limit. */
 export const patchSchema = projectSchema
   .omit({ id: true, keys: true })
   .partial()
@@ -153,10 +143,7 @@ export function projectJson(project: Project, of: { publicUrl: string; now: numb
 
 type Recordable = Omit<Project, 'enabled'> & { enabled?: boolean | undefined };
 
-/**
- * Brings a record into one form, however it was written. A field whose value means the same as its
- * absence is left out.
- */
+/** Brings a record into one form. Fields whose value means the same as no value are left out. */
 function canonical(given: Recordable, now: number): Project {
   const { enabled, rateLimits = {}, tags = [], scrub = [], scrubKeys = [], fillIp, ...project } = given;
   const record: Project = {
@@ -213,10 +200,7 @@ export const fieldProblems = (error: z.ZodError): FieldProblem[] =>
 
 type Fields = Pick<WantedProject, 'id' | 'alias' | 'key' | 'keys' | 'allowedOrigins' | 'scrub' | 'fillIp'>;
 
-/**
- * Finds problems that the schema does not find: bad origin patterns, and fields that contradict
- * each other.
- */
+/** Finds what the schema does not: bad origin patterns, and fields that contradict each other. */
 export function recordProblems(fields: Fields): FieldProblem[] {
   const { id, alias, key, keys, allowedOrigins = [], scrub = [], fillIp } = fields;
   const origins = allowedOrigins.flatMap((pattern) => originPatternProblem(pattern) ?? []);
@@ -310,10 +294,7 @@ export function changedKey(before: ProjectKey, changes: KeyChanges): ProjectKey 
   ) as ProjectKey;
 }
 
-/**
- * Whether a text occurs in a project's id, alias, name, tags, plan or key labels, in any letter
- * case.
- */
+/** Whether a project's id, alias, name, tags, plan or key labels contain a text, in any case. */
 export function matchesText(project: Omit<Project, 'key' | 'enabled'>, text: string): boolean {
   const { id, alias = '', name = '', tags = [], plan, keys = [] } = project;
   const labels = keys.map(({ label = '' }) => label);

@@ -37,8 +37,7 @@ export type TailWanted = {
 
 /**
  * Function that makes the lines to show. An item or a refusal makes one line, an OTLP request a
- * line for each container. When a reader is behind, the function is not called, and nothing is
- * parsed.
+ * line for each container. When a reader is behind, the function is not called.
  */
 export type Sighting = () => readonly Seen[];
 
@@ -82,8 +81,7 @@ function seenOf({ projectId, eventId, receivedAt, sentAt, sdk }: EnvelopeEntry, 
 }
 
 /**
- * Returns the containers of an OTLP request. A large request, whose payload is in parts, is shown
- * as it is.
+ * Returns the containers of an OTLP request. A large request, which is in parts, stays as it is.
  */
 function shownItems(item: EntryItem): EntryItem[] {
   const { payload } = item;

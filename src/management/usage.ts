@@ -29,7 +29,6 @@ const BATCH = 100;
 const percentOf = (current: number, quota: number): number =>
   quota === 0 ? 100 : Math.floor((100 * current) / quota);
 
-/** The connections and the checkpoints, from which usage is read. */
 export type UsageReader = { connections: Connections; checkpoints: CheckpointBucket };
 
 /**

@@ -1,7 +1,4 @@
-/**
- * The management API of the admin port: turns a request into an operation, and its result into an
- * answer.
- */
+/** The management API of the admin port: turns requests into operations, results into answers. */
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import type { Readable } from 'node:stream';
@@ -18,10 +15,7 @@ import { ProblemError } from './problem.ts';
 import { findRoute, type Route } from './routes.ts';
 
 const RETRY_AFTER = { 'Retry-After': '5' };
-/**
- * Most tails (`GET /v1/tail`) that may be open at the same time. For each, this process reads all
- * frames.
- */
+/** Most tails (`GET /v1/tail`) that may be open. For each, this process reads all frames. */
 const STREAMS_MAX = 8;
 
 function operationOf({ path, methods }: Route, method: string): Operation {

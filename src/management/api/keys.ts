@@ -1,7 +1,4 @@
-/**
- * The keys of a project in the management API. A key is stored in the project's record, so its ETag
- * is the record's.
- */
+/** The keys of a project in the management API. A key's ETag is that of the project's record. */
 import { keyPatchSchema, newKeySchema } from '../project-json.ts';
 import { operation, revisionOf, tagged } from './operation.ts';
 import { noQuery } from './page.ts';

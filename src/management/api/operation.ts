@@ -4,10 +4,7 @@ import type { z } from 'zod';
 import type { DirectOperations } from '../direct.ts';
 import { ProblemError } from './problem.ts';
 
-/**
- * Request to an operation. `path` has the names in the path; `ifMatch` and `ifNoneMatch` are the
- * headers as they came.
- */
+/** Request to an operation. `path`: names in the path. `ifMatch`, `ifNoneMatch`: the headers. */
 export type Asked<Query, Body> = {
   operations: DirectOperations;
   path: Readonly<Record<string, string>>;

@@ -53,10 +53,7 @@ export const project = operation({ query: noQuery }, async ({ operations, path }
   answerOf(await operations.getProject(`${path.id}`)),
 );
 
-/**
- * Creates or replaces a project. The same request sent again changes nothing, and adds no second
- * record to the audit.
- */
+/** Creates or replaces a project. The same request, sent again, changes and records nothing. */
 export const putProject = operation(
   { query: noQuery, body: newProjectSchema },
   async ({ operations, path, body: wanted, ifMatch, ifNoneMatch }) => {

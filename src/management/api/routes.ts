@@ -1,7 +1,4 @@
-/**
- * The paths of the management API, with an operation for each method (docs/openapi-admin.yaml
- * describes them).
- */
+/** The paths of the management API, with their operations (docs/openapi-admin.yaml). */
 import { deadLetter, deadLetters, purgeLetter, replayLetter } from './dead-letters.ts';
 import { createHeartbeat, deleteHeartbeat, heartbeats } from './heartbeats.ts';
 import { addKey, key, keys, patchKey, removeKey } from './keys.ts';

@@ -147,10 +147,7 @@ class AdminServer {
     while (this.#underWay.size > 0) await Promise.allSettled(this.#underWay);
   }
 
-  /**
-   * Turns any error of a page into an answer. No error may end the process, because its workers
-   * must go on.
-   */
+  /** Turns an error of a page into an answer, because no error may end the process. */
   #problemPage({ url }: IncomingMessage, error: unknown): Page {
     const isFault = !(error instanceof ProblemError);
     if (isFault) this.#log.error({ err: error, url }, 'admin: a page failed');

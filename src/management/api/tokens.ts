@@ -47,10 +47,7 @@ export class AdminTokens {
   #ofFile: readonly AdminToken[] = [];
   /** Number of requests with an unknown token. */
   refused = 0;
-  /**
-   * Size, time and inode of the file when it was last read. At least one of them changes with the
-   * file.
-   */
+  /** Size, time and inode of the file at the last reading. A change of the file changes them. */
   #seen = '';
 
   constructor(settings: TokenSettings) {

@@ -1,7 +1,6 @@
 /**
  * `GET /v1/doctor`: the state of the deployment. `GET /v1/tail`: accepted items or refusals as they
- * come, one JSON object in each line, until the reader leaves. Lines that a slow reader misses are
- * counted, not kept.
+ * come, one JSON object in each line. Lines that a slow reader misses are counted, not kept.
  */
 import { Readable } from 'node:stream';
 import { z } from 'zod';
@@ -12,10 +11,7 @@ import type { Sighting } from '../tail-item.ts';
 import { operation } from './operation.ts';
 import { noQuery } from './page.ts';
 
-/**
- * While this many bytes wait for a reader, no further line is added. A line has at most about a
- * megabyte.
- */
+/** While this many bytes wait for a reader, no line is added. A line has about a MB at most. */
 const WAITING_BYTES_MAX = 1024 * 1024;
 /**
  * Most lines in a second. The API shares its process with health probes, which must not wait while

@@ -29,18 +29,12 @@ export type FiledDeadLetter = DeadLetterFacts & {
   /** Subject of the manifest. The subjects of the parts begin with it. */
   filedUnder: string;
   parts: number;
-  /**
-   * Length of the body, in bytes. The body comes first in the dead letter. Only the body is
-   * replayed.
-   */
+  /** Length of the body, in bytes. The body comes first, and only the body is replayed. */
   bodyBytes: number;
   bytes: number;
   /** Hash of all bytes, in hex. Dead letters of earlier builds have none. */
   sha256?: string;
-  /**
-   * Set when the bytes were not kept, because they were more than the project's share of the
-   * stream.
-   */
+  /** Set when the bytes were more than the project's share of the stream, and were not kept. */
   bytesGone?: true;
 };
 
@@ -92,10 +86,7 @@ export class DeadLetterBox {
     return new DeadLetterBox(link, await link.manager());
   }
 
-  /**
-   * Lists at most `limit` dead letters that follow the sequence `after`, oldest first. Reads only
-   * headers, not bodies.
-   */
+  /** Lists at most `limit` dead letters that follow the sequence `after`, oldest first. */
   async list(page: LetterPage = {}): Promise<FiledDeadLetter[]> {
     const { after = 0, limit = Number.POSITIVE_INFINITY } = page;
     const letters: FiledDeadLetter[] = [];

@@ -1,7 +1,6 @@
 /** The type of a row in doctor's table (checks.ts), and the finding that is made of it. */
 import { reasonOf } from '../operation-error.ts';
 
-/** One finding of `sluice doctor`. */
 export type Finding = {
   state: 'ok' | 'warn' | 'fail';
   /** Name of the checked thing. */

@@ -1,7 +1,4 @@
-/**
- * The table of `sluice doctor`. A row tells what is checked, what was found, what is wrong, and how
- * to fix it.
- */
+/** The table of `sluice doctor`: what is checked, what was found, what is wrong, how to fix it. */
 import { accessSync, constants, statSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import type { StreamInfo } from '@nats-io/jetstream';

@@ -1,7 +1,6 @@
 /**
- * Examines a deployment for `sluice doctor`: its settings, this machine, Redis and NATS. The sinks
- * are not examined here: they belong to the processor, and the command `sluice doctor` examines
- * them itself.
+ * Examines a deployment for `sluice doctor`: its settings, this machine, Redis and NATS. The
+ * command `sluice doctor` examines the sinks itself, because they belong to the processor.
  */
 import type { Config } from '../../config.ts';
 import type { Log } from '../../lib/log.ts';

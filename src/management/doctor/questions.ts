@@ -1,17 +1,11 @@
-/**
- * Measurements for doctor's checks that take more than a line of code. None of them leaves a
- * lasting change.
- */
+/** Measurements for doctor's checks. None of them leaves a lasting change. */
 import { mkdtempSync, readFileSync, rmSync, statfsSync } from 'node:fs';
 import { join } from 'node:path';
 import { withRedis } from '../../ingest/limit/redis-client.ts';
 import { brokerNow } from '../../projects/bucket.ts';
 import type { NatsLink } from '../../stream/nats.ts';
 
-/**
- * `roundTripMs` is the median of the round trips; `aheadMs` is how far another clock is ahead of
- * this machine's.
- */
+/** `roundTripMs`: median of the round trips. `aheadMs`: how far another clock is ahead of ours. */
 type Times = { roundTripMs: number; aheadMs: number };
 
 const ROUND_TRIPS = 21;

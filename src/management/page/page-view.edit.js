@@ -156,7 +156,6 @@ function editing({ el, panel, copy }) {
       },
     );
 
-  /** Makes the buttons beside a key. */
   function keyButtons({ id, enabled }, change) {
     const named = (text, place, onClick) => {
       const made = button(text, onClick);

@@ -147,10 +147,7 @@
     return body;
   }
 
-  /**
-   * Returns a row for each value of one label: value, rate, total. Values with total 0 are left
-   * out.
-   */
+  /** Returns [value, rate, total] for each value of a label, except where the total is 0. */
   function byLabel(name, label) {
     const newest = samples.at(-1);
     const names = [...new Set(valuesOf(newest, name).map(({ labels }) => labels[label]))];

@@ -81,10 +81,7 @@ function deadLetters({
     return found;
   }
 
-  /**
-   * Does `act` with each letter, AT_ONCE at a time. Returns what became of the letters, in their
-   * order.
-   */
+  /** Does `act` with each letter, AT_ONCE at a time. Returns the outcomes in the letters' order. */
   async function forEach(letters, act) {
     const done = el('progress', { max: `${letters.length}`, value: '0', 'aria-label': 'done' });
     $('outcomes').replaceChildren(done);

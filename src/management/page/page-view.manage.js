@@ -41,10 +41,7 @@ function management({ $, el, svg, panel, usageCell, whole, bytes, groups, author
     return { json, next, etag: answer.headers.get('ETag') };
   }
 
-  /**
-   * Sends a request to the management API. Throws an Error when the status of the answer is no
-   * success.
-   */
+  /** Sends a request to the management API. Throws an Error when the answer is no success. */
   async function send(path, { method = 'GET', body, etag, signal } = {}) {
     const isChange = method !== 'GET';
     const headers = {
@@ -75,8 +72,7 @@ function management({ $, el, svg, panel, usageCell, whole, bytes, groups, author
   /**
    * Makes a list in a section. `start` reads a path of the API until `rows` entries or more are
    * there, and only then draws the list anew, so that a refresh leaves the page where it is. Each
-   * click on "More" reads ROWS more. `add` draws the entries of a page. A new start ends an earlier
-   * one.
+   * click on "More" reads ROWS more. `add` draws the entries of a page.
    */
   function pagedList(section, { clear, add, drawn = () => undefined }) {
     const [more, note] = [section.querySelector('.more'), section.querySelector('.empty')];
