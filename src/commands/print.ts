@@ -15,10 +15,7 @@ const escaped = (text: string): string =>
     (_, at) => `\\u${text.charCodeAt(at).toString(16).padStart(4, '0')}`,
   ).join('');
 
-/**
- * Escapes characters that would steer the terminal, in text of a client or an operator. Line breaks
- * stay.
- */
+/** Escapes characters that would steer the terminal. Line breaks stay. */
 export const harmless = (text: string): string => text.replace(STEERING, escaped);
 
 /** Does the same as {@link harmless}, and puts the text into one line, for a cell or a value. */
@@ -79,10 +76,7 @@ export function printStates(lines: string, states: RegExp): void {
   process.stdout.write(`${hasColours() ? painted : text}\n`);
 }
 
-/**
- * Length of the longest text. Math.max cannot take all texts at once: a call takes at most some
- * 125,000 arguments.
- */
+/** Length of the longest text. Math.max could take at most some 125,000 texts. */
 function longest(texts: readonly string[]): number {
   let length = 0;
   for (const text of texts) length = Math.max(length, text.length);

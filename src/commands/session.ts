@@ -161,10 +161,7 @@ const GUESS = 'a guess: set SLUICE_PUBLIC_URL to what clients reach';
 export const remarkOnUrls = ({ isUrlGuessed }: Operations): string | undefined =>
   isUrlGuessed ? `(its host is ${GUESS})` : undefined;
 
-/**
- * Prints JSON that has URLs for clients. A remark on them goes to standard error, so that standard
- * output is JSON alone.
- */
+/** Prints JSON with URLs for clients. A remark on the URLs goes to standard error. */
 export function printUrls(operations: Operations, value: unknown): void {
   printJson(value);
   if (operations.isUrlGuessed) process.stderr.write(`sluice: The host in these URLs is ${GUESS}\n`);

@@ -20,10 +20,7 @@ function at(value: unknown, ...path: (string | number)[]): unknown {
   return here;
 }
 
-/**
- * Makes a short description of an item: its exception, message or transaction, or the first element
- * of a container.
- */
+/** Describes an item in short: exception, message, transaction, or a container's first element. */
 function summary(payload: unknown): string {
   const text =
     typeof payload === 'string'

@@ -24,10 +24,7 @@ export function lettersText(letters: readonly FiledDeadLetter[]): string {
   return table(['ID', 'FILED', 'KIND', 'TYPE', 'PROJECT', 'BYTES', 'REASON'], rows, ['BYTES']);
 }
 
-/**
- * Returns the payload of an item's dead letter as the client sent it, and all bytes of any other
- * dead letter.
- */
+/** Returns an item's payload as the client sent it; all bytes of any other dead letter. */
 export function rawBytes(letter: FiledDeadLetter, entry: Entry | undefined, bytes: Uint8Array): Uint8Array {
   const [only] = letter.kind === 'item' ? itemsOf(entry) : [];
   return only?.payload ?? bytes;

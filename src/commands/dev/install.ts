@@ -1,7 +1,4 @@
-/**
- * Finds redis-server and nats-server. It installs a missing server with apt-get where the user
- * needs no password.
- */
+/** Finds redis-server and nats-server. Installs a missing one with apt-get, without a password. */
 import { spawnSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { findServer, type ServerKind } from './servers.ts';

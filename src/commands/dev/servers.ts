@@ -107,10 +107,7 @@ export function startNats(bin: string, dir: string, port?: number): Promise<Runn
   return startNatsWith(bin, { dir, port, lines: [] });
 }
 
-/**
- * Starts nats-server like {@link startNats}, with further lines of configuration, such as those of
- * a cluster.
- */
+/** Starts nats-server with further lines of configuration, such as those of a cluster. */
 export async function startNatsWith(
   bin: string,
   { dir, port, lines }: { dir: string; port?: number | undefined; lines: readonly string[] },

@@ -16,10 +16,7 @@ const FLAGS: Readonly<Record<string, readonly string[]>> = {
   processor: PROCESSOR_FLAGS,
 };
 
-/**
- * A child of `sluice dev`. It is started again whenever it dies after it was ready, until `stop` is
- * called.
- */
+/** A child of `sluice dev`. When it dies after it was ready, it is started again, until `stop`. */
 export interface Child {
   stop(): Promise<void>;
 }

@@ -23,10 +23,7 @@ const READY_MS_MAX = 30_000;
  */
 const REDIS_HZ = 2;
 const FIRST_ID = '1';
-/**
- * The demo project has no quota, no filters and the highest plan, so that nearly everything is
- * stored.
- */
+/** The demo project has no quota, no filters and the highest plan: nearly everything is stored. */
 const DEMO: NewProject = { plan: 'Platform', overage: false, filters: [], allowedOrigins: [] };
 
 type DevOptions = {
@@ -36,10 +33,7 @@ type DevOptions = {
   adminHost: string;
   workers: number;
   dataDir: string;
-  /**
-   * URL of a Redis that runs already. When it is undefined, `dev` starts one. `natsUrl` works in
-   * the same way.
-   */
+  /** URL of a running Redis; if undefined, `dev` starts one. The same holds for `natsUrl`. */
   redisUrl: string | undefined;
   natsUrl: string | undefined;
   natsCredsFile: string | undefined;
@@ -100,10 +94,7 @@ export class DevStart {
     return this.#stopping;
   }
 
-  /**
-   * Stops the children one after the other, the servers last. So accepted items are still
-   * processed.
-   */
+  /** Stops the children, the servers last, so that accepted items are still processed. */
   async #stop(): Promise<void> {
     rmSync(this.#devJson, { force: true });
     for (const child of this.#children.toReversed()) await child.stop();
@@ -239,14 +230,10 @@ function urlOf(host: string, port: number): string {
   return `http://${host.includes(':') ? `[${host}]` : host}:${port}`;
 }
 
-/**
- * Files and folders that `dev` keeps in its data folder. Other files there belong to somebody else.
- */
+/** Files and folders that `dev` keeps in its data folder. Other files there are not its own. */
 export const DATA = ['demo-project', 'dev.json', 'dev.json.tmp', 'nats', 'redis', 'sink'] as const;
 
-/**
- * Returns the demo project of a data folder. The first start creates it, and later starts find it.
- */
+/** Returns the demo project of a data folder, which the first start creates. */
 async function demoProject(link: NatsLink, dataDir: string): Promise<Project> {
   const store = await ProjectStore.open(link);
   const file = join(dataDir, 'demo-project');

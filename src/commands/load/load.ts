@@ -1,7 +1,4 @@
-/**
- * `sluice load`: starts the load tester of bench/load, with the parts of this program that it
- * needs.
- */
+/** `sluice load`: starts the load tester of bench/load. */
 import { Command } from 'commander';
 import { loadConfig, setting } from '../../config.ts';
 import { firstToken } from '../../management/api/tokens.ts';

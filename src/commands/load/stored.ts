@@ -4,10 +4,7 @@ import type { StoredReader } from '../../sink/sink.ts';
 import { SinkSettingError } from '../../sink/unavailable.ts';
 import { UsageError } from '../session.ts';
 
-/**
- * Loads the reader of the wanted kind of sink. Other readers are not loaded, so the command starts
- * fast.
- */
+/** Loads only the reader of the wanted kind of sink, so that the command starts fast. */
 async function readerOf(sink: SinkSetting): Promise<StoredReader> {
   switch (sink.kind) {
     case 'ndjson':

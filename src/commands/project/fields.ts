@@ -106,8 +106,7 @@ function parseOrigins(text: string, before: string[] | undefined): string[] {
 type CategoryLimits = NonNullable<ProjectChanges['rateLimits']>;
 
 /**
- * Parses the words of `--rate-limit-for`, such as `errors 100 replays none`, into limits by
- * category.
+ * Parses the words of `--rate-limit-for`, such as `errors 100 replays none`.
  * @throws UsageError
  */
 function categoryLimits(words: readonly string[]): CategoryLimits {
@@ -206,10 +205,7 @@ const categoriesText = (limits: object): string =>
 export const quotaText = ({ quota, overage }: Pick<ProjectJson, 'quota' | 'overage'>): string =>
   quota === undefined ? 'unlimited' : `${quota}${overage ? ' + overage' : ''}`;
 
-/**
- * Makes the text of the first valid key, the number of further keys, and the word `disabled` for a
- * disabled project.
- */
+/** Shows the first valid key, the number of further keys, and whether the project is disabled. */
 function keyText({ key = 'none is valid', keys, enabled }: ProjectJson): string {
   const more = keys.length > 1 ? ` (${keys.length - 1} more)` : '';
   return `${key}${more}${enabled ? '' : ', disabled'}`;

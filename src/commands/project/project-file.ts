@@ -10,17 +10,13 @@ import { harmless } from '../print.ts';
 
 const projectInFile = newProjectSchema.required({ id: true });
 /**
- * A project as the file declares it. The file may leave out alias and keys: an existing project
- * then keeps its alias and keys, and a new project gets minted ones. All other fields have a
- * default.
+ * A project as the file declares it. If the file leaves out alias or keys, an existing project
+ * keeps its own, and a new project gets minted ones. All other fields have a default.
  */
 export type FileProject = z.output<typeof projectInFile>;
 const fileSchema = z.strictObject({ projects: z.array(z.record(z.string(), z.unknown())) });
 
-/**
- * Fields that are texts. YAML may read their values as numbers, which lose leading zeros and the
- * digits of a long id.
- */
+/** Fields that are texts. YAML may take them for numbers, and lose leading zeros or digits. */
 const TEXT_FIELDS: ReadonlySet<unknown> = new Set(['id', 'alias', 'name', 'tags', 'key', 'label']);
 /** Field that `project show` prints. It follows from key and alias, so it is ignored in a file. */
 const DERIVED = 'dsn';

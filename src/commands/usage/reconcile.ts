@@ -52,15 +52,9 @@ type Reconciliation = {
   complete: boolean;
   /** Set when dead letters without a project may hold requests that the tally lacks. */
   unread?: true;
-  /**
-   * Set when a project of this id was deleted this month: the tally also has requests of the
-   * deleted project.
-   */
+  /** Set when a project of this id was deleted this month: the tally has its requests, too. */
   deleted?: true;
-  /**
-   * Set when the project moved between cells this month: the tally lacks what the other cell
-   * stored.
-   */
+  /** Set when the project moved this month: the tally lacks what the other cell stored. */
   moved?: true;
 };
 
@@ -113,10 +107,7 @@ async function untilProcessed(link: NatsLink, shards: number, waitMs: number): P
   return true;
 }
 
-/**
- * Whether unreadable dead letters have requests of this month, of any project. The tally lacks
- * these requests.
- */
+/** Whether unreadable dead letters have requests of this month, which the tally then lacks. */
 async function hasUnread(link: NatsLink, month: string): Promise<boolean> {
   const letters = await (await DeadLetterBox.open(link)).list();
   return letters.some(
@@ -133,10 +124,7 @@ async function readCounter(session: Session, checkpoints: CheckpointBucket, id: 
   return { month, inRedis, count: inRedis ?? (await checkpoints.read(id, month)) ?? 0 };
 }
 
-/**
- * Sets the counter, then its checkpoint. If the correction is not complete, the checkpoint is only
- * raised.
- */
+/** Sets the counter, then its checkpoint. Without `complete`, the checkpoint is only raised. */
 async function correct(
   session: Session,
   checkpoints: CheckpointBucket,
