@@ -1,7 +1,4 @@
-/**
- * A broken invariant: a bug in sluice, never the fault of a client or a server. The error ends the
- * process that finds it.
- */
+/** A bug in sluice, never the fault of a client or a server. The error ends the process. */
 export class AssertionError extends Error {
   override name = 'AssertionError';
 }

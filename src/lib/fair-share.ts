@@ -80,10 +80,7 @@ export class FairShare {
     return this.#total <= this.#max && this.allows(project);
   }
 
-  /**
-   * Returns false when the resource is at least half full and the project holds more than its
-   * share.
-   */
+  /** Returns false when the resource is half full and the project holds more than its share. */
   allows(project: Slotted): boolean {
     return 2 * this.#total < this.#max || this.of(project) * (this.#users + 1) <= this.#max;
   }

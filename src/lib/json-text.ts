@@ -3,8 +3,7 @@
  *
  * A payload is stored as it was sent: numbers keep digits that a double would lose, and keys keep
  * their order and repetitions. The check reads each byte once, and needs one byte of memory for
- * each open bracket. JSON.parse would need a gigabyte for a 64 MiB recording that consists of `[]`
- * pairs.
+ * each open bracket. JSON.parse would need a gigabyte for a recording of 64 MiB of `[]` pairs.
  */
 import { isUtf8 } from 'node:buffer';
 import { atOnce, type Steps } from './slices.ts';
@@ -170,8 +169,8 @@ let spare: Uint8Array | undefined;
 
 /**
  * Scans one value with the blanks on both sides. The scan may pause between two tokens and within a
- * string, so that a large value is read in pieces. A number or a row of blanks is read without a
- * pause.
+ * string, so that a large value is read in pieces. There is no pause within a number or within
+ * blanks.
  */
 class ValueScan {
   readonly #text: Uint8Array;
@@ -335,8 +334,5 @@ export function* jsonTextInSteps(text: Uint8Array): Steps<JsonText> {
   return { ok: true, kind, line };
 }
 
-/**
- * Returns the kind of a JSON text, and the text on one line; or what is wrong, in words for an
- * operator.
- */
+/** Returns the kind of a JSON text and the text on one line; or the fault, for an operator. */
 export const jsonText = (text: Uint8Array): JsonText => atOnce(jsonTextInSteps(text));

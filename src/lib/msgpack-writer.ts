@@ -1,21 +1,14 @@
 /**
- * Writes MessagePack into one buffer, whose size the caller bounds beforehand. So nothing grows or
- * is copied twice. The writer takes a third of the time of the Encoder of @msgpack/msgpack
- * (bench/HISTORY.md).
+ * Writes MessagePack into one buffer, whose size the caller bounds beforehand. The writer takes a
+ * third of the time of the Encoder of @msgpack/msgpack (bench/HISTORY.md).
  */
 import { assert } from './assert.ts';
 
 /** Most bytes that a header or number takes in this writer. */
 export const SCALAR_BYTES_MAX = 9;
-/**
- * Texts with fewer characters are written character by character. They are ids, times and names,
- * nearly always ASCII.
- */
+/** Texts with fewer characters, such as ids and times, are written character by character. */
 const SHORT_CHARS = 100;
-/**
- * The method is looked up once. V8 has many kinds of strings, and would look the method up again
- * for each character.
- */
+/** Looked up once: V8 has many kinds of strings, and would look it up for each character. */
 const { charCodeAt } = String.prototype;
 
 export class MessagePackWriter {

@@ -12,10 +12,7 @@ export const OTLP_CONTENT_TYPES = {
   json: 'application/json',
 } as const satisfies Record<OtlpForm, string>;
 
-/**
- * JSON names of the three nested lists: a list of resources, each with a list of scopes, each with
- * a list of records.
- */
+/** JSON names of the three nested lists: resources, their scopes, and the scopes' records. */
 export type ListNames = readonly [resources: string, scopes: string, records: string];
 
 export const OTLP_LISTS: Readonly<Record<OtlpType, ListNames>> = {

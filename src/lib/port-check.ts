@@ -3,10 +3,7 @@ import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import { connect } from 'node:net';
 import { basename } from 'node:path';
 
-/**
- * How long a connection attempt to port 0 may take. Normally it fails at once, but a firewall may
- * drop it.
- */
+/** How long connecting to port 0 may take. It fails at once, unless a firewall drops it. */
 const PROBE_MS_MAX = 1_000;
 
 const REASONS: Readonly<Record<string, string>> = {
@@ -85,10 +82,7 @@ function listenerOf(port: number): string | undefined {
   return pid && `${programOf(pid)} (process ${pid})`;
 }
 
-/**
- * Lists the sockets that listen on the port, by their names in /proc/<pid>/fd, such as
- * `socket:[4711]`.
- */
+/** Lists the sockets that listen on the port, as /proc/<pid>/fd names them: `socket:[4711]`. */
 function listeningSockets(table: string, port: number): string[] {
   const address = `:${port.toString(16).toUpperCase().padStart(4, '0')}`;
   const rows = ifThere(() => readFileSync(table, 'utf8').split('\n')) ?? [];

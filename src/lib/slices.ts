@@ -1,9 +1,6 @@
 import { SLICE_MS_MAX } from '../limits.ts';
 
-/**
- * Long work that its caller may interrupt after each step of about a millisecond. The last step
- * returns the result.
- */
+/** Long work in steps of about a millisecond. The last step returns the result. */
 export type Steps<T> = Generator<undefined, T, void>;
 
 /** Does all steps without a pause; meant for small work. */

@@ -1,7 +1,7 @@
 /**
  * Slots let the stages of a worker attach state to an object that all of them know: a project, or a
  * scope of its limits. A stage declares its slot in its own module, and no other stage sees the
- * state in it.
+ * slot.
  */
 
 /** For each slot, by its number: a function that tells whether a state in the slot must be kept. */

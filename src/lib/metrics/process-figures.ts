@@ -56,10 +56,7 @@ export class ProcessFigures {
     ];
   }
 
-  /**
-   * Delays of the event loop. Node's histogram counts the interval LOOP_MS as well, so it is
-   * subtracted.
-   */
+  /** Delays of the event loop. Node's histogram adds LOOP_MS to them, which is subtracted. */
   #loop(value: (metric: string, help: string, number: number) => MetricsSnapshot[number]): MetricsSnapshot {
     const delays = this.#delays;
     const seconds = (nanos: number): number =>

@@ -2,10 +2,7 @@ import type { Config } from '../../config.ts';
 import type { Log } from '../log.ts';
 import type { Tracing } from './tracing.ts';
 
-/**
- * Opens tracing when the settings turn it on. Otherwise it returns undefined, and the SDK is not
- * loaded.
- */
+/** Opens tracing when the settings turn it on. Otherwise the SDK is not loaded. */
 export async function openTracing(
   { tracing }: Pick<Config, 'tracing'>,
   parts: { service: string; log: Log },

@@ -8,10 +8,7 @@
  */
 export type TracingSettings = { hasSampler: boolean; hasTimeout: boolean };
 
-/**
- * Reads from the environment whether tracing is on; undefined means off. The SDK reads its other
- * variables itself.
- */
+/** Reads from the environment whether tracing is on; undefined means off. */
 export function tracingSettings(
   env: Readonly<Record<string, string | undefined>>,
 ): TracingSettings | undefined {
@@ -28,10 +25,7 @@ export type Facts = Readonly<Record<string, string | number | undefined>>;
 
 /** A span that has begun, in a trace that is sampled. */
 export interface Span {
-  /**
-   * Header of W3C Trace Context that names this span. Another process uses this text to begin spans
-   * below this one.
-   */
+  /** Header of W3C Trace Context that names this span, for spans that another process begins. */
   readonly traceparent: string;
   /** Begins a span below this one. */
   step(name: Step): Span;
