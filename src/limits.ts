@@ -72,7 +72,10 @@ export const HELD_BYTES_MAX = 192 * MIB;
 export const HELD_BYTES_SCARCE = 144 * MIB;
 /** Default size of one worker's spool: 400 bodies of DECOMPRESSED_BYTES_MAX. */
 export const SPOOL_BYTES_MAX = 8 * GIB;
-/** Most uploads of one worker that are spooled or inflated in pieces; a further one gets 503. */
+/**
+ * Most uploads of one worker that are spooled, or inflated in pieces while they arrive; a further
+ * one gets 503.
+ */
 export const UPLOADS_MAX = 1_000;
 /**
  * Bytes of uploads that have arrived whole and wait until the stream has them. Beyond this bound,

@@ -240,7 +240,7 @@ export class Holding {
   }
 
   /**
-   * Counts the upload, once, as a large one: an upload that is spooled, or inflated in pieces.
+   * Counts the upload, once, as a large one: it is spooled, or inflated in pieces while it arrives.
    * @returns false when the worker has too many large uploads, or the project more than its share
    */
   takePlace(): boolean {

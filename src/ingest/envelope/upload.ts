@@ -31,9 +31,10 @@
  * 5. A larger compressed body is inflated by zlib's threads while it arrives. The pacer, its
  *    inflater or its spool may pause its socket.
  *
- * A project becomes *distrusted* by any of these bodies: one of up to 64 KiB that leaves the third
- * way for the fourth; one that inflates in the queue to more than was expected; one that is corrupt
- * and claims nothing. The project's next 100 bodies that claim nothing take the fourth way.
+ * A project becomes *distrusted* by any of these bodies: one of up to 64 KiB that is too much for
+ * the event loop, by its claim or in fact; one that inflates in the queue to more than was
+ * expected; one that is corrupt and claims nothing. The project's next 100 bodies that claim
+ * nothing take the fourth way.
  *
  * The rest of a refused body is read and dropped, up to 200 MiB.
  */
