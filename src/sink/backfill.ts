@@ -73,9 +73,7 @@ async function withPatience<T>(work: () => Promise<T>): Promise<T> {
   }
 }
 
-/**
- * The batches of one object, one after the other. Each batch knows what the earlier ones stored.
- */
+/** The batches of one object, one after the other. A batch knows what earlier ones stored. */
 class ObjectBatches {
   readonly #sink: StreamSink;
   readonly #frameId: string;

@@ -25,10 +25,7 @@ const CLOSE_OBJECT = 0x7d;
 
 /** Larger payloads are not read, because the walk makes no pauses. SDKs send at most 1 MiB. */
 export const READ_BYTES_MAX = 5 * 1024 * 1024;
-/**
- * Longest value of a `word` column, in characters. A longer value is left out. If it were cut, it
- * could equal another value.
- */
+/** Longest value of a `word` column, in characters. Longer values are left out, not cut. */
 const WORD_CHARACTERS_MAX = 200;
 const COUNT_MAX = 0xffff_ffff;
 /** Longest name with escapes that is decoded: 32 characters, each an escape of 6 bytes. */

@@ -1,7 +1,4 @@
-/**
- * Containers of logs or spans, `{"items":[…]}`. The elements of a container, one log or span each,
- * are cut out of it byte for byte.
- */
+/** Containers of logs or spans, `{"items":[…]}`, whose elements are cut out byte for byte. */
 import { jsonScan } from '../lib/json-text.ts';
 import { otlpFormOf } from '../lib/otlp.ts';
 import type { ItemFields, SinkRecord } from './sink.ts';
@@ -30,9 +27,7 @@ const SEARCHED_BYTES_MAX = 5 * 1024 * 1024;
 
 export type Container = {
   elements: Uint8Array[];
-  /**
-   * The container's members other than `items`, as a JSON object; undefined when there are none.
-   */
+  /** The container's other members than `items`, as a JSON object; undefined without any. */
   rest?: Uint8Array;
 };
 
@@ -190,10 +185,7 @@ export function filledContainer(json: Uint8Array, index: number, facts: ClientFa
   return found.length === 0 ? json : Buffer.concat([...found, bytes.subarray(copied)]);
 }
 
-/**
- * A record as it will be sent. `bytes`: its size. `split`: its container, when each element becomes
- * a row.
- */
+/** A record as it will be sent. `bytes`: its size. `split`: set when each element gets a row. */
 export type SentRecord = SinkRecord & { bytes: number; split?: Container };
 
 /**
@@ -227,7 +219,7 @@ function bytesOfRows({ envelope, header }: ItemFields, { elements, rest }: Conta
 }
 
 /**
- * Decides by the record alone how it is stored. So a frame that comes again makes the same rows.
+ * Decides by the record alone how it is stored, so a frame that comes again makes the same rows.
  */
 export function toSend(record: SinkRecord): SentRecord {
   const { type, fields, head, json } = record;

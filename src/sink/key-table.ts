@@ -13,15 +13,10 @@ import { KEY_BYTES } from './item-key.ts';
 const KEY_WORDS = KEY_BYTES / 4;
 const SLOTS_MIN = 1024;
 const FULL_SHARE = 0.75;
-/**
- * Largest part of the slots that is taken after a rebuild. With less, the table would be larger.
- */
+/** Largest part of the slots that is taken after a rebuild. Less would make the table larger. */
 const REBUILT_SHARE = 0.6;
 
-/**
- * Layout of a slot in 32-bit words: four words of key, two of time (a double), the value, and
- * whether the slot is taken.
- */
+/** Words of a slot: four of key, two of time (a double), the value, and whether it is taken. */
 const SLOT_WORDS = 8;
 const VALUE = 6;
 const TAKEN = 7;

@@ -73,22 +73,14 @@ export type SinkRecord = {
    * received, Unix milliseconds.
    */
   resend?: { key: Buffer; receivedAt: number };
-  /**
-   * Key of the record's row, when a backfill read the record from an archive. A sink that has this
-   * row does not store the record again.
-   */
+  /** Set by a backfill: the record's row key. A sink that has this row does not store it again. */
   rowKey?: Buffer;
 };
 
-/**
- * The project and month for which an accepted envelope was counted, and its position in that month.
- */
+/** The project and month for which an accepted envelope was counted, and its position there. */
 export type CountedUsage = { projectId: string; month: string; position: number };
 
-/**
- * How many records of a type a batch stored or left out. `resent`: left out, because they are a
- * client's resend of stored records.
- */
+/** How many records of a type a batch stored, or left out as a client's resends. */
 export type SinkCount = { type: RecordType; result: 'stored' | 'resent'; count: number };
 
 /** Place of an entry, and its usage, which counts even when none of its records is stored. */
@@ -181,10 +173,7 @@ export interface Sink {
   removeBefore?(moment: number): Promise<void>;
   /** How long writes took, s. Only a sink that holds batches has this. */
   readonly writeSeconds?: Distribution;
-  /**
-   * Log of failed writes. Only a sink that holds batches has this, because its writes may fail
-   * after held() was called.
-   */
+  /** Log of failed writes. Only a sink that holds batches has this. */
   readonly outage?: OutageLog;
   close(): Promise<void>;
 }
@@ -200,9 +189,7 @@ export type StoredItem = {
 
 /** Reads a store for a load test, while processors run. Its methods throw UnavailableError. */
 export interface StoredReader {
-  /**
-   * Returns the number of accepted envelopes by project. A sink without this method keeps no tally.
-   */
+  /** Returns the number of accepted envelopes by project. Missing in a sink without a tally. */
   tally?(): Promise<ReadonlyMap<string, number>>;
   /** Calls `onItem` for every item that was received from `since` on, and perhaps for others. */
   scan(since: Date, onItem: (item: StoredItem) => void): Promise<void>;

@@ -5,9 +5,7 @@
  */
 export class UnavailableError extends Error {
   override name = 'UnavailableError';
-  /**
-   * Whether the error is in the log already, or was left out because the log had it a moment ago.
-   */
+  /** Whether the error is in the log, or was left out because the log had it a moment ago. */
   readonly isTold: boolean;
 
   constructor(message: string, { isTold = false, ...options }: ErrorOptions & { isTold?: boolean } = {}) {
@@ -26,10 +24,7 @@ export async function orUnavailable<T>(what: string, work: () => Promise<T>): Pr
   }
 }
 
-/**
- * Thrown when the sink that the settings name cannot be used, and waiting does not help. `message`
- * is one line for an operator.
- */
+/** Thrown when the sink that the settings name cannot be used, and waiting does not help. */
 export class SinkSettingError extends Error {
   override name = 'SinkSettingError';
 }

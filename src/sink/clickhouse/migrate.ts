@@ -3,10 +3,7 @@ import { ADDITIONS, MIGRATIONS, SCHEMA_VERSION, VERSION_TABLES } from './schema.
 import type { Server } from './server.ts';
 import { RETAINED } from './tables.ts';
 
-/**
- * The first release of ClickHouse that has everything the sink uses. It is also the oldest release
- * that the client library supports.
- */
+/** The oldest ClickHouse that has everything that the sink and the client library need. */
 const VERSION_MIN = [24, 8] as const;
 
 export const isTooOld = (version: string): boolean => {

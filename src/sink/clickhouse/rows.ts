@@ -16,10 +16,7 @@ import type {
 import { RowBuffer } from './row-buffer.ts';
 import type { TableName } from './tables.ts';
 
-/**
- * The last day that ClickHouse's Date can hold, in days since 1970. A broken clock may give a later
- * day, which becomes this day.
- */
+/** The last day of ClickHouse's Date, in days since 1970. Later days become this day. */
 const DAY_MAX = 0xffff;
 
 const TABLES = { event: 'events', transaction: 'transactions', log: 'logs', span: 'spans' } as const;

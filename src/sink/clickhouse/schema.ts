@@ -13,10 +13,7 @@ import { type TableName, WRITTEN } from './tables.ts';
 /** Large columns. They are compressed well rather than quickly. */
 const PACKED: readonly string[] = ['payload', 'payload_base64', 'item_header', 'container', 'body'];
 
-/**
- * Default of `unread`. An older program left the reading of payloads to the database, so its rows
- * are unread.
- */
+/** Default of `unread`: true for rows of an older program, which did not read payloads. */
 const DEFAULTS: Readonly<Record<string, string>> = { unread: 'DEFAULT true' };
 
 const columnsOf = (table: TableName): string[] =>

@@ -1,6 +1,4 @@
-/**
- * The paths below a stream's folder. Data is in `<date>/<n>.ndjson`, everything else in `journal/`.
- */
+/** Paths below a stream's folder. Data is in `<date>/<n>.ndjson`, all else in `journal/`. */
 import { join } from 'node:path';
 import { exists } from './folder.ts';
 import type { BatchIndex } from './index-file.ts';

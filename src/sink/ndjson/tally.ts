@@ -73,9 +73,7 @@ async function readIndexes(streamDir: string, upTo: number, tally: Tally): Promi
   }
 }
 
-/**
- * Tries once to read a stream's tally; undefined when the processor changed `tally.json` meanwhile.
- */
+/** Tries once to read a stream's tally; undefined when `tally.json` changed meanwhile. */
 async function tryStream(streamDir: string): Promise<Tally | undefined> {
   const journal = join(streamDir, JOURNAL_FOLDER);
   const before = await loadTallyFile(journal);

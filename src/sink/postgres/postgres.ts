@@ -12,10 +12,7 @@ import { forgetOldMonths } from './tally.ts';
 
 type Parts = { clock: Clock; log: Log };
 
-/**
- * Error codes for a wrong user or password, a missing database or a missing right. They come from
- * settings, which no waiting fixes.
- */
+/** Error codes for a wrong user, password, database or right, which no waiting fixes. */
 const REFUSED = /^(28|3D|42501)/;
 
 /**
@@ -65,9 +62,7 @@ export class PostgresSink implements Sink {
     return sink;
   }
 
-  /**
-   * Migrates the schema, and reads the partitions. Does so once, and again only after a failure.
-   */
+  /** Migrates the schema, and reads the partitions. Does so once, and again after a failure. */
   #prepare(): Promise<void> {
     this.#prepared ??= (async () => {
       await migrate(this.#database);

@@ -42,10 +42,7 @@ export type Span = { since: number; until: number };
 /** Objects of a stream and a UTC day, sorted by hour and name. */
 export type ArchivedDay = { stream: string; date: string; objects: { key: string; rows: number }[] };
 
-/**
- * Yields the days and streams that have objects in this span of time: the oldest day first, and the
- * streams of a day by name.
- */
+/** Yields the days and streams that have objects in this span: by day, then by stream. */
 export async function* archivedDays(bucket: Bucket, prefix: string, span: Span): AsyncIterable<ArchivedDay> {
   const streams = await bucket.folders(prefix);
   const dates = new Map<string, string[]>();

@@ -28,10 +28,7 @@ export function objectName(rowKeys: readonly string[], compression: Compression)
 const NAME = /\/(\d{4}-\d{2}-\d{2})\/(\d{2})\/(?:([0-9a-f]{32})-(\d+)\.ndjson|(_manifest\.json))/;
 export const MANIFEST = '_manifest.json';
 
-/**
- * Reads the hour from a key, and the number of rows; `rows` is undefined for a manifest. Returns
- * undefined for other keys.
- */
+/** Reads hour and rows from a key; `rows` is undefined for a manifest. Undefined for other keys. */
 export function readKey(key: string): { hour: number; rows: number | undefined } | undefined {
   const [, date, hour, , rows, manifest] = NAME.exec(key) ?? [];
   if (!date || (!rows && !manifest)) return undefined;

@@ -6,9 +6,7 @@ import type { Compression } from './address.ts';
 
 /** A block with this many bytes is compressed. */
 const FULL_BYTES = SINK_BLOCK_BYTES * 0.75;
-/**
- * Lines longer than this do not go into a block. Any other line fits into a block that is not full.
- */
+/** Lines longer than this do not go into a block. Others fit into a block that is not full. */
 const LARGE_BYTES = SINK_BLOCK_BYTES - FULL_BYTES;
 /** Bytes that one UTF-16 unit of a string takes in UTF-8, at most. */
 const CHARACTER_BYTES_MAX = 3;

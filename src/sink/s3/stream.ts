@@ -25,9 +25,7 @@ import { Manifests } from './manifests.ts';
 /** Unused blocks that are kept: one for the open batch, one for the gathered lines. */
 const BLOCKS_KEPT = 2;
 
-/**
- * Records of the batches since the last objects were stored. They become one object for each hour.
- */
+/** Records since the last objects were stored. They become one object for each hour. */
 class Gathered {
   readonly hours = new Map<number, Lines>();
   frames = 0;
