@@ -80,9 +80,7 @@ export async function deleteProject(
   return project;
 }
 
-/**
- * Tells whether a project has this id. A project that has this text as its alias does not count.
- */
+/** Tells whether a project has this id. A project with this text as its alias does not count. */
 const isThere = (store: ProjectStore, id: string): Promise<boolean> =>
   store.get(id).then(
     (project) => project.id === id,

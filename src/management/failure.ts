@@ -4,9 +4,7 @@ import { isMissingBucket } from '../projects/bucket.ts';
 import { ConflictError, RegistryError, RevisionError, UnknownNameError } from '../projects/names.ts';
 import { denialIn, type FailureKind, OperationError, reasonOf } from './operation-error.ts';
 
-/**
- * Fault in one field of a request. `field` is empty when the fault concerns the request as a whole.
- */
+/** Fault in one field of a request. `field` is empty when the fault concerns the whole request. */
 export type FieldProblem = { field: string; detail: string };
 
 const problemText = ({ field, detail }: FieldProblem): string =>

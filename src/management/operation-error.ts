@@ -1,6 +1,4 @@
-/**
- * The error of a failed operation, and the sentence about any error. failure.ts lists all kinds.
- */
+/** The error of a failed operation, and the sentence about any error. */
 
 /**
  * Kind of a failure. `unknown`: nothing has this name; `conflict`: the present state forbids the

@@ -33,9 +33,7 @@ export type Presence = 'new' | 'there';
 /** The deleted record, or the id alone when only the usage of an earlier project was left. */
 export type DeletedProject = ProjectJson | { id: string };
 
-/**
- * Page of a list: at most `limit` entries that follow the name `after`, in the order of the list.
- */
+/** Page of a list: at most `limit` entries that follow the name `after`, in the list's order. */
 export type NamePage = { after?: string | undefined; limit?: number | undefined };
 
 export const PROJECT_SORTS = ['id', 'name', 'usage'] as const;
@@ -66,9 +64,7 @@ export const SEEN_TYPES = [...ITEM_TYPES, 'heartbeat'] as const;
 /** A `tail` that has begun. `ended` rejects when the tail cannot go on, but not after `stop`. */
 export type Tail = { ended: Promise<never>; stop(): void };
 
-/**
- * The operations. Each may throw OperationError, InvalidError, RegistryError or UnrecordedError.
- */
+/** Each may throw OperationError, InvalidError, RegistryError or UnrecordedError. */
 export interface Operations {
   /** Whether the host in DSNs and heartbeat URLs is a guess, because no setting names it. */
   readonly isUrlGuessed: boolean;

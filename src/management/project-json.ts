@@ -45,18 +45,12 @@ const { shape } = projectSchema;
 
 const revisionSchema = z.int().min(0).max(Number.MAX_SAFE_INTEGER);
 
-/**
- * Key in a project's list of keys. The schema also accepts a key as commands and the API show it,
- * and drops its `id` and `dsn`.
- */
+/** Key in a list. The schema also accepts a key as it is shown, and drops `id` and `dsn`. */
 const listedKeySchema = projectKeySchema
   .extend({ enabled: z.boolean().default(true), id: z.string().optional(), dsn: z.string().optional() })
   .transform(({ id: _id, dsn: _dsn, ...key }): ProjectKey => key);
 
-/**
- * Project to be made. The schema also accepts a project as commands and the API show it, and
- * ignores its DSN and revision.
- */
+/** Project to be made. The schema also accepts a project as it is shown. */
 export const newProjectSchema = projectSchema.extend({
   id: shape.id.optional(),
   enabled: z.boolean().optional(),

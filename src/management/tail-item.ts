@@ -80,9 +80,7 @@ function seenOf({ projectId, eventId, receivedAt, sentAt, sdk }: EnvelopeEntry, 
   return { ...fields, ...(payload !== undefined && { payload }) };
 }
 
-/**
- * Returns the containers of an OTLP request. A large request, which is in parts, stays as it is.
- */
+/** Returns the containers of an OTLP request. A large request, which is in parts, stays whole. */
 function shownItems(item: EntryItem): EntryItem[] {
   const { payload } = item;
   if (!payload || !isOtlp(item.type)) return [item];
@@ -110,10 +108,7 @@ export function sightingsOf(entry: Entry, { project, type }: TailWanted): Sighti
     );
 }
 
-/**
- * Finds the wanted items of a frame. A frame that cannot be decoded counts as empty here; the
- * processor reports the fault.
- */
+/** Finds the wanted items of a frame; none in a frame that cannot be decoded. */
 export function sightingsIn(frame: Uint8Array, wanted: TailWanted): Sighting[] {
   try {
     return decodeFrame(frame).flatMap((slot) => (slot.ok ? sightingsOf(slot.entry, wanted) : []));

@@ -72,10 +72,7 @@ export async function sendTestEvent(
   return { eventId, ...answer, became: 'dead letter', letter: letter.id, reason: letter.reason };
 }
 
-/**
- * Sends the event. The result `waiting` means that ingest has accepted the event, and that the
- * processor is to store it.
- */
+/** Sends the event. `waiting`: ingest has accepted the event, the processor is to store it. */
 async function send(
   url: string,
   { key, eventId }: { key: string; eventId: string },
@@ -112,10 +109,7 @@ async function send(
   return { status, became: 'refused', reason: answer.headers.get('x-sentry-error') ?? error };
 }
 
-/**
- * Whether a frame with the event is in a stream. Ranges shrink past frames without the event, so
- * that these frames are not read again.
- */
+/** Whether a frame with the event is in a stream. `ranges` shrink, so no frame is read twice. */
 async function isQueued(
   manager: JetStreamManager,
   ranges: readonly Range[],

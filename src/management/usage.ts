@@ -23,9 +23,7 @@ export type UsageByHour = Usage & { hours: HourOfOutcomes[] };
  */
 const BATCH = 100;
 
-/**
- * Percentage of the quota, rounded down as in ingest's answers to clients; 100 for a quota of 0.
- */
+/** Percentage of the quota, rounded down as in ingest's answers; 100 for a quota of 0. */
 const percentOf = (current: number, quota: number): number =>
   quota === 0 ? 100 : Math.floor((100 * current) / quota);
 

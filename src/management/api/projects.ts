@@ -7,9 +7,7 @@ import { type Answer, operation, revisionOf, tagged } from './operation.ts';
 import { integerIn, namePage, noQuery, pageAnswer, sequencePage } from './page.ts';
 
 const HOURS_DEFAULT = 24;
-/**
- * Longest time for which a rotation keeps the old keys valid: 99,999 weeks, as on the command line.
- */
+/** Longest time for which a rotation keeps old keys valid: 99,999 weeks, as in commands. */
 const OVERLAP_SECONDS_MAX = 99_999 * 7 * 86_400;
 
 /** Longest time that the answer to a test event waits until the event is stored. */

@@ -42,10 +42,7 @@ type AdminOptions = {
   api?: (access: Access) => ManagementApi;
 };
 
-/**
- * How long a stop waits for operations under way. The longest operation, a deletion, takes three
- * seconds and a few calls.
- */
+/** How long a stop waits for operations. A deletion takes three seconds and a few calls. */
 const OPERATIONS_END_MS_MAX = 5_000;
 const JSON_TYPE = 'application/json';
 const LINES_TYPE = 'application/x-ndjson';

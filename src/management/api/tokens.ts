@@ -5,9 +5,7 @@ import { ADMIN_TOKEN_CHARS_MIN, isLabelAlone, isShortToken, splitToken } from '.
 import type { Log } from '../../lib/log.ts';
 
 type AdminToken = { label: string; token: string };
-/**
- * Holder of a token. A viewer may read, and change nothing. `by`: the holder's name in the audit.
- */
+/** Holder of a token. A viewer may only read. `by`: the holder's name in the audit. */
 export type Holder = { by: string; role: 'editor' | 'viewer' };
 
 const digest = (text: string): Buffer => createHash('sha256').update(text).digest();
@@ -19,9 +17,7 @@ function parseToken(entry: string): AdminToken {
   return { label: `token-${digest(entry).toString('hex').slice(0, 8)}`, token: entry };
 }
 
-/**
- * First token of the setting; undefined when there is none. Commands send this token to the API.
- */
+/** First token of the setting, which commands send to the API; undefined when there is none. */
 export const firstToken = (entries: readonly string[]): string | undefined =>
   entries[0] === undefined ? undefined : parseToken(entries[0].trim()).token;
 
@@ -56,9 +52,7 @@ export class AdminTokens {
     this.#viewers = (settings.viewers ?? []).map(parseToken);
   }
 
-  /**
-   * Whether a setting names tokens or a file of tokens, even when that file is empty at the moment.
-   */
+  /** Whether a setting names tokens or a file of tokens, even when that file is empty now. */
   get isSet(): boolean {
     return this.#fixed.length + this.#viewers.length > 0 || this.#settings.file !== undefined;
   }

@@ -26,9 +26,7 @@ export function findingOf({ what, found, fail, warn, fix = '' }: Check): Finding
   return { state: fail ? 'fail' : 'warn', what, found: wrong === true ? found : wrong, fix };
 }
 
-/**
- * Returns the checks that `ask` makes. If `ask` throws, returns one check that tells the reason.
- */
+/** Returns the checks that `ask` makes. If `ask` throws, returns one check with the reason. */
 export async function asking(
   { what, fix, state = 'fail' }: { what: string; fix: string; state?: 'warn' | 'fail' },
   ask: () => Check[] | Promise<Check[]>,

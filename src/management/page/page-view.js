@@ -51,10 +51,7 @@
   const total = (sample, name, match = () => true) =>
     valuesOf(sample, name).reduce((sum, { labels, value }) => (match(labels) ? sum + value : sum), 0);
 
-  /**
-   * Returns the oldest sample that is at most WINDOW_SEC older than the newest; the newest itself
-   * when there is no other.
-   */
+  /** Returns the oldest sample that is at most WINDOW_SEC older than the newest. */
   const windowStart = () => {
     const newest = samples.at(-1);
     return samples.find(({ at }) => newest.at - at <= (WINDOW_SEC + 0.5) * 1000) ?? newest;

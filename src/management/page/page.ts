@@ -1,7 +1,4 @@
-/**
- * The live page of the admin port: one document that contains its style and its script, so that the
- * browser loads nothing else.
- */
+/** The live page of the admin port, in one document with its style and its script. */
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { FILTER_NAMES } from '../../lib/filter-names.ts';
