@@ -56,9 +56,7 @@ function parseHour(text: string): number {
  */
 const parseUntil = (text: string): number => parseHour(text) + (text.includes('T') ? HOUR_MS : DAY_MS);
 
-/**
- * How far an earlier run of the same command came in the archive, kept in the file of --progress.
- */
+/** How far an earlier run of the same command came. The file of --progress keeps it. */
 class Progress {
   readonly #file: string | undefined;
   readonly #what: string;

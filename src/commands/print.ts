@@ -28,9 +28,7 @@ export const inOneLine = (text: string): string =>
  */
 const ELEMENTS_PER_WRITE = 1_000;
 
-/**
- * Prints JSON. A long array is written in pieces, which together make the same text as one write.
- */
+/** Prints JSON. A long array is written in pieces, which make the same text as one write. */
 export function printJson(value: unknown): void {
   if (!Array.isArray(value) || value.length <= ELEMENTS_PER_WRITE)
     return printLine(JSON.stringify(value, null, 2));
@@ -83,9 +81,7 @@ function longest(texts: readonly string[]): number {
   return length;
 }
 
-/**
- * Makes a table. Each column is as wide as its widest cell; `right` names the columns of numbers.
- */
+/** Makes a table. A column is as wide as its widest cell; `right` names columns of numbers. */
 export function table(
   header: readonly string[],
   rows: readonly (readonly string[])[],

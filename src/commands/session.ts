@@ -1,7 +1,4 @@
-/**
- * The session of a command: the settings, the servers that they name, and connections that close
- * when the command is done.
- */
+/** The session of a command: settings, servers, and connections that close at its end. */
 import { readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { type Command, InvalidArgumentError } from 'commander';
@@ -23,10 +20,7 @@ import type { NatsRole } from '../stream/nats.ts';
 import type { TopologyOptions } from '../stream/topology.ts';
 import { printJson } from './print.ts';
 
-/**
- * Error of a command that could not do its task. Its message is one sentence, shown without a
- * stack; the exit status is 1.
- */
+/** Error of a command that could not do its task. The exit status is 1. */
 export class CommandError extends Error {
   override name = 'CommandError';
 }
@@ -155,9 +149,7 @@ export class Session {
 
 const GUESS = 'a guess: set SLUICE_PUBLIC_URL to what clients reach';
 
-/**
- * Returns a remark to print beside a URL for clients when its host is a guess; otherwise undefined.
- */
+/** Returns a remark to print beside a URL for clients when its host is a guess. */
 export const remarkOnUrls = ({ isUrlGuessed }: Operations): string | undefined =>
   isUrlGuessed ? `(its host is ${GUESS})` : undefined;
 

@@ -59,10 +59,7 @@ export async function superviseServer(
   return { url, stop };
 }
 
-/**
- * Whether the URL answers with status 200. This uses node:http, because `fetch` compiles
- * WebAssembly and keeps 16 MB for it.
- */
+/** Whether the URL answers with status 200. `fetch` would keep 16 MB for WebAssembly. */
 function answersOk(url: string): Promise<boolean> {
   return new Promise((resolve) => {
     get(url, { agent: false }, (answer) => {

@@ -1,6 +1,4 @@
-/**
- * COMPOSITION ROOT of `sluice dev`: the whole system on one machine, as children of this process.
- */
+/** COMPOSITION ROOT of `sluice dev`: the whole system on one machine, as child processes. */
 import { existsSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { childEnvironment, hostEnvironment, isSet, type SinkSetting } from '../../config.ts';
@@ -100,9 +98,7 @@ export class DevStart {
     for (const child of this.#children.toReversed()) await child.stop();
   }
 
-  /**
-   * Keeps a child, so that `stop` ends it. If a stop was requested already, the child ends at once.
-   */
+  /** Keeps a child, so that `stop` ends it. If a stop was requested already, ends it at once. */
   async #keep(child: Child): Promise<void> {
     if (this.#stopping) await child.stop();
     else this.#children.push(child);

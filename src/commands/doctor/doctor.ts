@@ -23,10 +23,7 @@ function sinkChecks(sink: SinkSetting): Promise<Check[]> {
   }
 }
 
-/**
- * Checks the settings that only ingest needs. Faults in them are warnings, because other programs
- * start without these settings.
- */
+/** Checks the settings of ingest. Faults are warnings, because other programs do not need them. */
 function ingestSettings(): Check[] {
   try {
     loadConfig(undefined, { alsoCheck: ingestProblems });

@@ -31,18 +31,13 @@ export function surroundings(args: readonly string[]): Surroundings {
   };
 }
 
-/**
- * Finds the value of `--data-dir` in the arguments; undefined without the flag. The flag is the
- * same as that of `sluice dev`.
- */
+/** Finds the value of `--data-dir` in the arguments; undefined without the flag. */
 function dataDirIn(args: readonly string[]): string | undefined {
   const at = args.findIndex((arg) => /^--data-dir(=|$)/.test(arg));
   return at < 0 ? undefined : (args[at]?.split('=')[1] ?? args[at + 1]);
 }
 
-/**
- * Makes the command. The load tester parses its own command line, as in `npm run bench -- load`.
- */
+/** Makes the command. The load tester parses its own arguments, as in `npm run bench -- load`. */
 export function loadCommand(): Command {
   return new Command('load')
     .description('load test: sends envelopes at intended rates, and tells what became of each')

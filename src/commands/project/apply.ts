@@ -20,10 +20,7 @@ import {
   projectFileText,
 } from './project-file.ts';
 
-/**
- * Number of writes at the same time. It is bounded because the broker has other clients, too, and a
- * thousand writes take seconds.
- */
+/** Number of writes at the same time, which leaves the broker time for its other clients. */
 const WRITES_AT_ONCE = 32;
 /** Number of removals at the same time. Each waits three seconds for requests under way. */
 const REMOVALS_AT_ONCE = 250;

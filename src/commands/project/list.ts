@@ -28,9 +28,7 @@ type Wanted = {
   planLimits: PlanLimits;
 };
 
-/**
- * Chooses the wanted projects and sorts them. Projects without a value in the sort field come last.
- */
+/** Chooses the wanted projects and sorts them. Those without a value to sort by come last. */
 export function chosenOf(projects: readonly ProjectJson[], wanted: Wanted): ProjectJson[] {
   const { search = '', tag, state, sort, planLimits } = wanted;
   const chosen = projects.filter(

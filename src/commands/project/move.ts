@@ -17,10 +17,7 @@ import { printJson, printLine } from '../print.ts';
 import { CommandError, type Session, UsageError, withSession } from '../session.ts';
 import { parseProjectId } from './fields.ts';
 
-/**
- * Pause between two exchanges, in which the cells tell each other how many requests of the project
- * they counted this month.
- */
+/** Pause between two exchanges of the project's counts between the cells. */
 const SHARE_MS = 250;
 /** Time after which every connected worker has seen a change of the registry. */
 const REGISTRY_MS = 1_000;
@@ -51,10 +48,7 @@ function connectionsOf(config: Config, { log }: Session): Connections {
   return new Connections({ redisUrls, natsUrls, ...secrets, name: 'sluice command', role: 'cli', log });
 }
 
-/**
- * Exchanges the cells' counts again and again until `done` settles. If a cell does not answer, the
- * next exchange tries again.
- */
+/** Exchanges the cells' counts again and again, whatever fails, until `done` settles. */
 async function shareUntil(move: ProjectMove, done: Promise<unknown>): Promise<void> {
   let isDone = false;
   let isAway = false;

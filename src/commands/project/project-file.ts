@@ -155,9 +155,7 @@ const HEAD = `# Projects of sluice, for: sluice project apply -f FILE
 # A file that is kept by hand leaves revisions out, and has the last word.
 `;
 
-/**
- * Makes a project as the file shows it: with `keys` if the record has a list of keys, else `key`.
- */
+/** Makes a project as the file shows it: with `keys` if its record has a list, else `key`. */
 export const fileProject = ({ project: { key, keys, ...fields }, revision }: StoredProject): object => ({
   ...fields,
   ...(keys ? { keys } : { key }),
