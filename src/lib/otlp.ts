@@ -31,8 +31,5 @@ const FORMS: ReadonlyMap<string, OtlpForm> = new Map(
   ),
 );
 
-/**
- * Returns the encoding that an item's header names; undefined when the header is not one that
- * {@link otlpHeader} makes.
- */
+/** Returns the encoding that an item's header names; undefined if otlpHeader did not make it. */
 export const otlpFormOf = (header: string): OtlpForm | undefined => FORMS.get(header);

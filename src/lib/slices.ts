@@ -38,9 +38,7 @@ export class Slices {
     }
   }
 
-  /**
-   * Does the steps, and measures how many milliseconds they take, without the pauses between them.
-   */
+  /** Does the steps, and measures the milliseconds that they take, without the pauses between. */
   *timed<T>(steps: Steps<T>): Steps<{ result: T; ms: number }> {
     for (let ms = 0; ; ) {
       const began = this.#now();

@@ -11,10 +11,7 @@ export function fileText(path: string): string | undefined {
   }
 }
 
-/**
- * When the NATS credentials in a file expire, in Unix seconds. Undefined when they do not expire or
- * the file cannot be read.
- */
+/** When NATS credentials expire, Unix seconds; undefined if never or if the file is unreadable. */
 export function credsExpiry(file: string): number | undefined {
   try {
     const [, claims = ''] =

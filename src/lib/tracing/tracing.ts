@@ -1,11 +1,6 @@
-/**
- * Tracing as the stages see it. Where tracing is off, the stages have no Tracing object (open.ts).
- */
+/** Tracing as the stages see it. Where tracing is off, they have no Tracing object (open.ts). */
 
-/**
- * Whether the operator has set the SDK's sampler, and its time-out. Where the operator has not,
- * sluice's own default is used.
- */
+/** Whether the operator has set the SDK's sampler and time-out. If not, sluice sets its own. */
 export type TracingSettings = { hasSampler: boolean; hasTimeout: boolean };
 
 /** Reads from the environment whether tracing is on; undefined means off. */
@@ -39,9 +34,7 @@ export type Carrier = { traceparent: string; tracestate: string };
 export interface Tracing {
   /** Begins the span of a request; returns undefined when the request is not sampled. */
   request(name: string, carrier: Carrier): Span | undefined;
-  /**
-   * Begins a span below the span that `traceparent` names; undefined when that span is not sampled.
-   */
+  /** Begins a span below that of `traceparent`; undefined when that span is not sampled. */
   resume(name: Step, traceparent: string, facts: Facts): Span | undefined;
   /** Sends the spans that have ended, for a few seconds at most. Never rejects. */
   close(): Promise<void>;
