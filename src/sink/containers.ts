@@ -27,7 +27,7 @@ const SEARCHED_BYTES_MAX = 5 * 1024 * 1024;
 
 export type Container = {
   elements: Uint8Array[];
-  /** The container's other members than `items`, as a JSON object; undefined without any. */
+  /** The container's members except `items`, as a JSON object; undefined when there are none. */
   rest?: Uint8Array;
 };
 

@@ -70,7 +70,7 @@ const ABOUT_THE_ROWS: ReadonlyMap<number, string> = new Map([
 ]);
 /** The message of the client library for a request that took too long. */
 const TIMED_OUT = 'Timeout error.';
-/** Error codes for wrong credentials, rights or databases, which no waiting fixes. */
+/** Error codes for wrong credentials, a missing right or database, which no waiting fixes. */
 const ABOUT_THE_SETTING: ReadonlySet<number> = new Set([81, 192, 193, 194, 497, 516]);
 
 /** Thrown when the store refuses rows because of their values. */
@@ -128,7 +128,7 @@ function withoutRows(error: unknown): unknown {
 /** Whether an error is about settings, which no waiting fixes. */
 export const isAboutSetting = (error: UnavailableError): boolean => isAbout(ABOUT_THE_SETTING, error.cause);
 
-/** Turns an error into an UnavailableError, except a TypeError or RangeError: a bug of ours. */
+/** Turns an error into an UnavailableError, except a TypeError or RangeError (a bug of ours). */
 function asOutage(error: unknown): unknown {
   if (error instanceof TypeError || error instanceof RangeError) return error;
   return new UnavailableError(`clickhouse: ${sentence(error)}`, { cause: error });

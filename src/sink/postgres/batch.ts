@@ -13,7 +13,7 @@ import { claimFrames, claimItems, forgetItems, prune } from './seen.ts';
 import { withoutStored } from './stored-rows.ts';
 import { addToTally } from './tally.ts';
 
-/** Most old keys of each kind that a batch removes, besides two for each key that it adds. */
+/** A batch removes at most this many old keys of each kind, plus two for each key that it adds. */
 const PRUNE_ROWS = 1_000;
 
 /** The part of a stream that a batch needs. */

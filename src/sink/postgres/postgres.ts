@@ -12,7 +12,7 @@ import { forgetOldMonths } from './tally.ts';
 
 type Parts = { clock: Clock; log: Log };
 
-/** Error codes for a wrong user, password, database or right, which no waiting fixes. */
+/** Error codes for a wrong user, password or database, or a missing right: no waiting helps. */
 const REFUSED = /^(28|3D|42501)/;
 
 /**

@@ -28,7 +28,7 @@ export function objectName(rowKeys: readonly string[], compression: Compression)
 const NAME = /\/(\d{4}-\d{2}-\d{2})\/(\d{2})\/(?:([0-9a-f]{32})-(\d+)\.ndjson|(_manifest\.json))/;
 export const MANIFEST = '_manifest.json';
 
-/** Reads hour and rows from a key; `rows` is undefined for a manifest. Undefined for other keys. */
+/** Returns the hour and the rows of an object's or a manifest's key; undefined for other keys. */
 export function readKey(key: string): { hour: number; rows: number | undefined } | undefined {
   const [, date, hour, , rows, manifest] = NAME.exec(key) ?? [];
   if (!date || (!rows && !manifest)) return undefined;
