@@ -6,7 +6,7 @@ import type { Log } from '../lib/log.ts';
 import { NatsLink, type NatsRole } from '../stream/nats.ts';
 import { OperationError, reasonOf } from './operation-error.ts';
 
-/** Longest wait for a reply of Redis. Operators are often far from Redis, and may wait longer. */
+/** Longest wait for a reply of Redis, which is often far from an operator. */
 const REDIS_MS_MAX = 2_000;
 
 type ConnectionOptions = {

@@ -107,7 +107,7 @@ export interface Operations {
   listDeadLetters(page?: LetterPage): Promise<FiledDeadLetter[]>;
   findDeadLetter(id: string): Promise<FiledDeadLetter>;
   getDeadLetter(id: string): Promise<DeadLetterDetail>;
-  /** Sends the dead letter to the processor again, removes it, and waits at most `waitMs`. */
+  /** Replays the dead letter and removes it. Then waits at most `waitMs` for the processor. */
   replayDeadLetter(letter: FiledDeadLetter, waitMs?: number): Promise<Replayed>;
   /** Removes the dead letter that the caller has read, but no newer one with the same id. */
   purgeDeadLetter(letter: FiledDeadLetter): Promise<void>;

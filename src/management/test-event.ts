@@ -109,7 +109,7 @@ async function send(
   return { status, became: 'refused', reason: answer.headers.get('x-sentry-error') ?? error };
 }
 
-/** Whether a frame with the event is in a stream. `ranges` shrink, so no frame is read twice. */
+/** Whether a frame with the event is in a stream. `ranges` shrink past frames without it. */
 async function isQueued(
   manager: JetStreamManager,
   ranges: readonly Range[],
