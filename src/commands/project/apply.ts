@@ -20,7 +20,7 @@ import {
   projectFileText,
 } from './project-file.ts';
 
-/** Number of writes at the same time, which leaves the broker time for its other clients. */
+/** Number of writes at the same time. The bound leaves the broker time for other clients. */
 const WRITES_AT_ONCE = 32;
 /** Number of removals at the same time. Each waits three seconds for requests under way. */
 const REMOVALS_AT_ONCE = 250;

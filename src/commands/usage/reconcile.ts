@@ -124,7 +124,7 @@ async function readCounter(session: Session, checkpoints: CheckpointBucket, id: 
   return { month, inRedis, count: inRedis ?? (await checkpoints.read(id, month)) ?? 0 };
 }
 
-/** Sets the counter, then its checkpoint. Without `complete`, the checkpoint is only raised. */
+/** Sets the counter, then its checkpoint. Without `complete`, the checkpoint is never lowered. */
 async function correct(
   session: Session,
   checkpoints: CheckpointBucket,
