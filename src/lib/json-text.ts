@@ -90,7 +90,9 @@ function skipString(text: Uint8Array, from: number, until = text.length): number
   return -1;
 }
 
-/** Values in {@link BLANK} of all blanks that the scan has met, joined by bitwise OR. */
+/**
+ * Bitwise OR of the {@link BLANK} values of the blanks so far: {@link BREAK} after a line break.
+ */
 let blanks = 0;
 
 function skipBlank(text: Uint8Array, from: number): number {
@@ -185,7 +187,7 @@ class ValueScan {
    * when the text is invalid.
    */
   at: number;
-  /** Values in {@link BLANK} of the blanks that this scan has met, joined by bitwise OR. */
+  /** Bitwise OR of the {@link BLANK} values of this scan's blanks. */
   blanks = 0;
 
   constructor(text: Uint8Array, from: number) {

@@ -8,7 +8,7 @@ import { assert } from './assert.ts';
 export const SCALAR_BYTES_MAX = 9;
 /** Texts with fewer characters, such as ids and times, are written character by character. */
 const SHORT_CHARS = 100;
-/** Looked up once: V8 has many kinds of strings, and would look it up for each character. */
+/** Looked up once, because V8 would look the method up again for each character. */
 const { charCodeAt } = String.prototype;
 
 export class MessagePackWriter {

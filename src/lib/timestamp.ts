@@ -87,7 +87,7 @@ function rfc3339Parts(text: string): { ms: number; fraction: string } | undefine
 const digitsOf = (fraction: string, count: number): number =>
   Number(fraction.slice(0, count).padEnd(count, '0'));
 
-/** Unix microseconds of an RFC 3339 text, in UTC without a zone; undefined for other texts. */
+/** Unix microseconds of an RFC 3339 text; undefined for other texts. No zone means UTC. */
 export function rfc3339Micros(text: string): number | undefined {
   const { ms, fraction } = rfc3339Parts(text) ?? {};
   return ms === undefined || fraction === undefined ? undefined : ms * 1000 + digitsOf(fraction, 6);
