@@ -99,7 +99,7 @@ async function tallyOfStream(streamDir: string): Promise<Tally> {
 
 /**
  * Reads how many envelopes the sink in `dir` counted for each project, over all streams, in a month
- * (`YYYY-MM`) or in all months that it keeps. Works while a processor runs.
+ * (`YYYY-MM`) or in all months that it keeps.
  * @throws JournalError when the folder's journal is damaged; the file system's error when `dir`
  * cannot be read
  */

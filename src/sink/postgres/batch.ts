@@ -175,8 +175,7 @@ export class PostgresBatch implements SinkBatch {
   /**
    * Inserts the rows, and forgets the keys of refused items: a refused item that is replayed later
    * must not be taken for a resend of itself. When only elements of a container are refused, the
-   * container's key stays: its other elements are stored, and a replay of the refused ones has no
-   * key.
+   * container's key stays, because its other elements are stored.
    */
   async #insert(transaction: Transaction, records: readonly PlacedRecord[]): Promise<void> {
     const refused = await insertAccepted(transaction, records);
