@@ -175,7 +175,7 @@ export class DirectOperations implements Operations {
   /**
    * Reads this month's usage of all projects, when the list shows it or is sorted by it. When the
    * usage cannot be read, a list that only shows it goes without it. The usage comes from the
-   * checkpoints, so that the page asks Redis nothing, however many people look at it.
+   * checkpoints, so that the page asks Redis nothing.
    * @throws OperationError when the usage sorts the list and cannot be read
    */
   async #usageFor({ usage, sort }: ProjectPage): Promise<ReadonlyMap<string, number> | undefined> {

@@ -175,7 +175,7 @@ function editing({ el, panel, copy }) {
     ];
   }
 
-  /** Makes the lines that set up an SDK, which the reader chooses, and a button that copies them. */
+  /** Makes the lines that set up a chosen SDK, and a button that copies them. */
   function snippet(dsn) {
     const names = Object.keys(SNIPPETS).map((name) => [name, name]);
     const chosen = select('sdk', names, 'Browser');

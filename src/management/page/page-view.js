@@ -1,7 +1,6 @@
 /**
  * The live page of the admin port. It reads /stats.json once a second, keeps the samples of two
- * minutes, and draws rates, percentiles and tables. page-view.manage.js adds the part that asks the
- * management API. The browser runs this file as it is, without a build step or a library. The page
+ * minutes, and draws rates, percentiles and tables. The browser runs this file as it is. The page
  * adds values as text nodes only, so a label cannot become markup.
  */
 (() => {

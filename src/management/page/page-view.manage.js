@@ -1,7 +1,7 @@
 /**
- * The part of ingest's page that asks the management API: its requests, the list of projects and the
- * form that creates one. Other files have the details of a project, heartbeats and dead letters. The
- * page adds values as text nodes only, so a value cannot become markup.
+ * The part of ingest's page that asks the management API: its requests, the list of projects and
+ * the form that creates one. The page adds values as text nodes only, so a value cannot become
+ * markup.
  */
 // biome-ignore lint/correctness/noUnusedVariables: page-view.js, joined after this file, calls it.
 function management({ $, el, svg, panel, usageCell, whole, bytes, groups, authorization }) {

@@ -1,4 +1,4 @@
-/** The details of an open project on ingest's page: DSN, keys, reasons, usage, settings and history. */
+/** The details of an open project on ingest's page: keys, usage, settings and more. */
 // biome-ignore lint/correctness/noUnusedVariables: page-view.manage.js, joined after this file, calls it.
 function projectDetails(parts) {
   const { el, svg, panel, usageCell, whole, groups, ask, pagedList, tell } = parts;
@@ -189,8 +189,8 @@ function projectDetails(parts) {
   }
 
   /**
-   * Gives the focus back to a field or button after the project was drawn anew. When it is gone, its
-   * project's button gets the focus. Nothing happens when the reader has gone elsewhere meanwhile.
+   * After the project was drawn anew, gives the focus back to its field or button; if that is gone,
+   * to the project's button. Does nothing if the focus is elsewhere by then.
    */
   function focusAgain(cell, place) {
     if (place === undefined || document.activeElement !== document.body) return;
