@@ -90,9 +90,7 @@ function skipString(text: Uint8Array, from: number, until = text.length): number
   return -1;
 }
 
-/**
- * Bitwise OR of the {@link BLANK} values of the blanks so far: {@link BREAK} after a line break.
- */
+/** Bitwise OR of the {@link BLANK} values of the blanks so far: BREAK after a line break. */
 let blanks = 0;
 
 function skipBlank(text: Uint8Array, from: number): number {
