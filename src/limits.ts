@@ -284,8 +284,8 @@ export const EXACT_LIMIT_MAX = 1_000;
  */
 export const RESERVE_SHARE_MAX = 0.005;
 /**
- * Replaces RESERVE_SHARE_MAX while the window is contended. Workers then use their reserve at once,
- * so it may be larger.
+ * Replaces RESERVE_SHARE_MAX while the window is contended. Workers then use the tokens that they
+ * leased in advance at once, so they may hold more of them.
  */
 export const CONTENDED_RESERVE_SHARE_MAX = 0.02;
 /**

@@ -10,7 +10,7 @@ import { existsSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 
-/** The runtime that loads the binary. */
+/** The runtime that loads the binary of uWebSockets.js. */
 export type Runtime = {
   /** Version of Node, as in `process.version`. */
   version: string;

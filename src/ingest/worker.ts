@@ -286,8 +286,8 @@ class IngestWorker {
       await sleep(POLL_MS);
       await afterPoll();
     }
-    // Idle connections are closed at once: a request that arrived on one during the waits below
-    // would be cut off in the middle of its work.
+    // Without a request in flight all connections are closed now. Otherwise a request that arrived
+    // during the waits below would be cut off half done.
     if (this.#exchanges.inFlight === 0) this.#server.close();
     await this.#serving?.publisher.drain();
     // An answer that closes its connection goes out one turn after the acknowledgement.

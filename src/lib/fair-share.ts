@@ -16,8 +16,8 @@
 import { newSlot, type Slotted } from './slots.ts';
 
 /**
- * Picks the member of `waiting` whose project has the least at work; undefined when nothing waits.
- * Among equals, the first member wins, because `waiting` is in the order of arrival.
+ * Picks the member of `waiting` whose project has the smallest amount `atWork`. Undefined when
+ * nothing waits. Among equals, the first member wins, because `waiting` is in the order of arrival.
  */
 export function nextInTurn<T>(waiting: readonly T[], atWork: (one: T) => number): T | undefined {
   let next: T | undefined;

@@ -74,14 +74,14 @@ type PullState =
  *
  * A pull has one of three forms:
  *
- * - A pull that *gathers* asks for as many frames as there is room for, and ends after a moment. If
- *   it leaves frames behind, the next one follows at once. Otherwise this class *rests* until a
- *   batch is due, and the broker keeps the frames that come meanwhile: one delivery of many frames
- *   costs both sides far less than many deliveries.
+ * - A pull that *gathers* asks for as many frames as there is room for, and ends after GATHER_MS.
+ *   If the stream has more, another one gathers at once. If not, this class *rests* until
+ *   {@link gather} is called, and the broker keeps the frames that come meanwhile: one delivery of
+ *   many frames costs both sides far less than many deliveries.
  * - A pull that *waits* asks for one frame, after a pull that brought none. So a frame that comes
  *   alone is delivered at once.
- * - Under load, a pull that *follows* stays open for as many frames as there is room for. So the
- *   next frames arrive while the last ones are written.
+ * - A pull that *follows* replaces the rest under load (REST_BYTES_MAX). It stays open for as many
+ *   frames as there is room for, so the next frames arrive while the last ones are written.
  *
  * The bytes and the number of all frames in hand are bounded: one pull is open at a time, and it
  * asks for the free room at most. A message larger than the free room is fetched alone, when no

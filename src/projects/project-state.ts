@@ -54,8 +54,8 @@ export interface RateScope extends Slotted {
 }
 
 /**
- * The result of authentication. A project whose only key has no settings is its own Access and its
- * own RateScope.
+ * The result of authentication. If a project's only key has no settings, the project's ProjectState
+ * is also the Access, and its `scope`.
  */
 export interface Access {
   readonly project: ProjectState;

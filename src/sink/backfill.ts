@@ -73,7 +73,7 @@ async function withPatience<T>(work: () => Promise<T>): Promise<T> {
   }
 }
 
-/** The batches of one object, one after the other. A batch knows what earlier ones stored. */
+/** Stores the rows of one S3 object, batch by batch, and sums up what was stored and refused. */
 class ObjectBatches {
   readonly #sink: StreamSink;
   readonly #frameId: string;

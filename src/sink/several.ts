@@ -205,7 +205,7 @@ function mostOf(counts: readonly (readonly SinkCount[])[]): SinkCount[] {
 /**
  * The state of a sink, for metrics, `/readyz` and the log. A sink is failing when the last call for
  * one of its streams failed, or while a call takes longer than SINK_STALLED_MS (a locked table, a
- * disk that hangs). A sink with an `outage` of its own says itself when it works again.
+ * disk that hangs). A sink that has an `outage` itself notes its failures and successes there.
  */
 export class SinkHealth {
   readonly name: string;

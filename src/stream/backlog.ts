@@ -41,11 +41,11 @@ export const pullMsMax = ({ config }: ConsumerInfo): number =>
   millis(config.ack_wait ?? nanos(ACK_WAIT_MS)) / 2;
 
 /**
- * Finds where the unprocessed frames of a stream begin: at the first message beyond the consumer's
- * floor. The stream's first message is not enough, because it may be acknowledged: a broker that
- * was killed (nats-server 2.9.10) or lost power (also 2.15) may keep acknowledged messages for
- * ever. The floor alone is not enough either, because 2.9.10 may wait for the acknowledgement of a
- * message that is gone.
+ * Finds where the unprocessed frames of a stream begin: at the first message that exists beyond the
+ * consumer's floor, up to which all messages are acknowledged. The stream's first message may be
+ * acknowledged: a broker that was killed (nats-server 2.9.10) or lost power (also 2.15) may keep
+ * such messages for ever. The message right after the floor may be gone: 2.9.10 may wait for its
+ * acknowledgement nevertheless.
  * @throws when the broker does not answer
  */
 export async function readBacklog(

@@ -203,7 +203,7 @@ class Judgement<T extends FilteredItem> {
   /** Whether a filter would remove the envelope for the request's own User-Agent. */
   readonly #isSuspect: boolean;
   /**
-   * The envelope's User-Agent: undefined until a payload was parsed, '' until one named an agent.
+   * The envelope's User-Agent: undefined until a payload was parsed, '' until a payload named one.
    */
   #agent: string | undefined;
   #wholeBytesLeft = PARSED_WHOLE_BYTES_MAX;

@@ -39,9 +39,9 @@ export type FiledDeadLetter = DeadLetterFacts & {
 };
 
 /**
- * Subject filters for manifests: `<id>` of earlier builds, and `<project>.<id>` of this build. The
- * second filter also matches parts of earlier builds, `<id>.<k>`. `list` skips these parts, because
- * they have no header with a kind.
+ * Subject filters for manifests, the messages with a dead letter's headers: `<id>` of earlier
+ * builds, and `<project>.<id>` of this build. The second filter also matches parts of earlier
+ * builds, `<id>.<k>`. `list` skips these parts: their headers name no kind.
  */
 const MANIFESTS = [`${DEAD_LETTERS_SUBJECT}.*`, `${DEAD_LETTERS_SUBJECT}.*.*`] as const;
 

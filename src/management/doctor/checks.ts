@@ -346,8 +346,8 @@ export function stream(link: NatsLink, { config }: WantedStream): Promise<Check[
       {
         what,
         found,
-        // A stream whose messages must be smaller than a frame refuses frames. A killed setup may
-        // leave a stream in that state.
+        // A stream that bounds its messages below the size of the largest frame refuses such
+        // frames. A setup that was killed may leave a stream in that state.
         fail: Number(size) > 0 && Number(size) < FRAME_BYTES_MAX && differs,
         warn: differs,
         fix: `${RUN_SETUP} Or correct the setting that differs.`,

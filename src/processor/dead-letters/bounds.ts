@@ -21,7 +21,7 @@ import { DEAD_LETTERS_STREAM, DEAD_LETTERS_SUBJECT } from '../../stream/topology
 
 /**
  * Bounds of one project's dead letters: an eighth of their stream's max_bytes, and MESSAGES_MAX
- * messages, because their headers are all read at times.
+ * messages. The number is bounded because some commands read the headers of all.
  */
 const SHARES = 8;
 const MESSAGES_MAX = 10_000;

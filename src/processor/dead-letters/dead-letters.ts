@@ -25,8 +25,8 @@ const OUTAGE_MS = 30_000;
 /** Time-out of each message while a batch's letters are sent together. */
 const TOGETHER_MS = 2_000;
 /**
- * Dead letters of single items that a project may cause at once, and one more every
- * LETTER_ALONE_MS.
+ * So many dead letters with one item each a project may cause at once, and one more every
+ * LETTER_ALONE_MS. Further bad items share a letter.
  */
 const LETTERS_ALONE_MAX = 100;
 const LETTER_ALONE_MS = 100;

@@ -41,7 +41,7 @@ const AS_IT_CAME = { ok: false, reason: 'kept as it came' } as const;
 const RECORDINGS_BYTES_MAX = 2 * RECORDING_BYTES_MAX;
 const TOO_MUCH = `recordings before it in the envelope took the ${RECORDINGS_BYTES_MAX} bytes that all may inflate to`;
 
-/** Reason for an item whose text is too long once it is scrubbed. */
+/** Reason of the dead letter, when an item is too long once it is scrubbed. */
 const GROWN = `payload without what is private has more than ${SCRUBBED_BYTES_MAX} bytes`;
 
 export type DecoderParts = {

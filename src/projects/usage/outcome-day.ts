@@ -5,7 +5,7 @@ import type { NatsLink } from '../../stream/nats.ts';
 import { readMoves } from './moves.ts';
 import { putRecord, readRecord, recordKeys, removeRecords } from './records.ts';
 
-/** For each hour (`00` to `23`), the number of requests by {@link countName}. */
+/** Numbers of requests: by hour (`00` to `23`), then by outcome and reason ({@link countName}). */
 export type DayOfOutcomes = Record<string, Record<string, number>>;
 
 /** Requests with one outcome for one reason. `key` is the id of the refused key. */

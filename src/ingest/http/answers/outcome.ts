@@ -54,7 +54,7 @@ export const JSON_TYPE: Header = ['Content-Type', 'application/json'];
 /** Header that tells why a head, a body or a path is refused. SDKs write it to their debug log. */
 export const REASON = 'X-Sentry-Error';
 /**
- * Header that tells why nothing of a request that got 200 is stored, when no filter is the reason.
+ * Header of a 200 after which nothing is stored. It tells why, unless a filter is the reason.
  */
 export const EMPTY = 'X-Service-Empty';
 
