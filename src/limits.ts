@@ -39,9 +39,9 @@ export const JSON_DEPTH_MAX = 512;
  */
 export const OTLP_RECORDS_MAX = 20_000;
 /**
- * Most fields in an OTLP request outside its records: its resources, its OTLP scopes, and their
- * members. When each record has its own resource and scope, the request has eight such fields for
- * each record.
+ * Bound of the fields of an OTLP request that are outside its records: its resources, its OTLP
+ * scopes, and their members. Even if each record has its own resource and scope, there are only
+ * eight for each record.
  */
 export const OTLP_PARTS_MAX = 10 * OTLP_RECORDS_MAX;
 /**

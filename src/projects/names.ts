@@ -61,10 +61,9 @@ export type StoredProject = { project: Project; revision: number };
  * removal deletes first the record, then the claim. A change of alias claims the new name, writes
  * the record, and releases the old name.
  *
- * Say command A takes over or releases a claim, because no record carries the alias. At the same
- * time command B writes the alias into a record. So B also writes the claim again, before and after
- * the record, which changes the claim's revision. Both write by compare-and-set: either A's write
- * fails, or B finds its claim gone.
+ * Command A may see no record with an alias, and take over or release its claim, while command B
+ * writes such a record. So B writes the claim again before and after the record, which changes the
+ * claim's revision. As both compare revisions, either A's write fails, or B finds its claim gone.
  */
 export class Names {
   readonly #kv: KV;

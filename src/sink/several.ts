@@ -229,7 +229,7 @@ export class SinkHealth {
     return this.sink.writeSeconds ?? this.#commits;
   }
 
-  /** Counts a batch by how long it took. */
+  /** Adds the time that a batch took. */
   wrote(ms: number): void {
     this.#commits.observe(ms / 1000);
   }

@@ -16,8 +16,8 @@ WHERE day >= toDate(fromUnixTimestamp64Milli({since:Int64}, 'UTC'))
   AND received_at >= fromUnixTimestamp64Milli({since:Int64}, 'UTC')
 GROUP BY ${ITEM}${element ? `, ${element}` : ''}`;
 /**
- * Makes the query for a table of logs or spans. A container is one item and has a row for each
- * element, so its copies are those of its most frequent element.
+ * Makes the query for logs or spans, whose containers have a row for each element. A container has
+ * as many copies as that of its elements with the most copies.
  */
 const elementsOf = (table: TableName, element: string): string =>
   `SELECT ${ITEM}, max(copies) AS copies FROM (${itemsOf(table, element)}) GROUP BY ${ITEM}`;

@@ -56,8 +56,8 @@ function tableOf(nodes: readonly Node[]): Uint16Array {
   for (const { state, fail, children } of nodes) {
     if (state === FOUND) continue;
     const row = state << 8;
-    // A node takes its missing entries from its suffix, whose row is complete already. A missing
-    // entry of the root leads back to the root.
+    // Bytes without a child lead where they lead from the failure link, whose row is made already;
+    // from the root, they lead back to the root.
     if (fail) next.copyWithin(row, fail.state << 8, (fail.state + 1) << 8);
     else next.fill(state, row, row + 256);
     for (const [byte, child] of children) {

@@ -9,8 +9,8 @@ import { counter, gauge, type MetricsSnapshot } from './metrics.ts';
  */
 const LOOP_MS = 250;
 /**
- * Least time between two resets of the delays. Prometheus and the page both read the delays, so a
- * delay that one of them has read is kept for the other.
+ * Least time between two resets of the delays. The page reads them each second: with a reset at
+ * each reading, Prometheus would miss most of them.
  */
 const LOOP_KEPT_MS = 10_000;
 const NANOS = 1e9;

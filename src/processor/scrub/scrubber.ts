@@ -179,8 +179,8 @@ class Shared {
   readonly rules: Rules;
   readonly clientAddress: string | undefined;
   /**
-   * The context of each open bracket, as bits from OBJECT to NAMED_SECRET. The brackets of a nested
-   * text follow those around its string.
+   * Bits (OBJECT to NAMED_SECRET) for each open bracket, from the outermost inwards, on into the
+   * texts in strings.
    */
   contexts = new Uint8Array(64);
   nestedBytes = 0;

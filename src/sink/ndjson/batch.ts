@@ -51,7 +51,7 @@ export class NdjsonBatch implements SinkBatch {
   #file: FileHandle | undefined;
   /** Frames of this batch, by frame id. */
   readonly #frames = new Map<string, { key: Buffer; entries: number }>();
-  /** Items that may be sent again, by their key as a latin1 string. */
+  /** Items of this batch that clients may send again, by their key as a latin1 string. */
   readonly #resends = new Map<string, { key: Buffer; receivedAt: number }>();
   readonly #tally = new Tally();
   readonly #counts = new RecordCounts();

@@ -240,7 +240,7 @@ export class SetupRun {
     try {
       return await work();
     } catch (error) {
-      // If one of the streams is missing, another setup is about to delete the others.
+      // If one of the streams is missing, another setup is deleting them all: the rest stay closed.
       if (!isMissing(error)) await Promise.allSettled(names.map((name) => this.#open(name)));
       throw error;
     }

@@ -70,8 +70,8 @@ const refusal = (status: string, error: string, ...headers: Header[]): Answer =>
  */
 const QUOTA_RETRY_AFTER_SEC = 600;
 /**
- * Seconds for which SDKs are told to stop sending while the limiter is away. The time is short, so
- * that SDKs do not extend the outage.
+ * Seconds for which SDKs are told to stop sending while the limiter is away. The time is short,
+ * because SDKs stay silent for all of it, even if the limiter is back sooner.
  */
 const AWAY_HINT_SEC = 10;
 const REMAINING_NONE: Header = ['X-RateLimit-Remaining', '0'];
