@@ -21,6 +21,7 @@ import {
 } from '../support/fault-figures.ts';
 import { type Faults, FaultyServer } from '../support/faulty-server.ts';
 import { LoadCommand, type Ran } from '../support/load-command.ts';
+import { until } from '../support/system.ts';
 
 const { LOAD_TABLE: TABLE } = process.env;
 const isTable = TABLE !== undefined;
@@ -187,6 +188,44 @@ it('a server that stores nothing of what it answers 200 does not pass with --ver
   );
   expect(ran.err).toMatch(/FAILED: 100 requests were told 200 and nothing of them is stored/);
   expect(ran.status).toBe(1);
+});
+
+it('a Ctrl-C ends the run: what was found is told, and the exit status is 1', async () => {
+  const server = await serve({});
+  const running = command.start([
+    ...['--dsn', server.dsn, ...SENT, '--rate', '100', '--duration', '60s', '--warmup', '0'],
+    ...['--json', 'interrupted.json'],
+  ]);
+  await until(() => / {3}1 s /.test(running.err()));
+  running.interrupt();
+  const { status, out, err } = await running.ended;
+  expect(out).toContain('ended early: interrupted');
+  expect(err).toMatch(/\nFAILED: interrupted\n$/);
+  expect(status).toBe(1);
+  const { requests, failed } = command.document('interrupted.json');
+  expect([requests, failed]).toEqual([server.log.length, 0]);
+});
+
+it('a status of success other than 200 is a failure, unless it is expected; its time counts', async () => {
+  const server = createServer((request, response) => {
+    request.resume().on('end', () => response.writeHead(204).end());
+  });
+  await new Promise<void>((listening) => server.listen(0, '127.0.0.1', listening));
+  const { port } = server.address() as AddressInfo;
+  const run = (...args: string[]): Promise<Ran> =>
+    command.run(
+      ...['--dsn', `http://key@127.0.0.1:${port}/1`, ...SENT, '--rate', '50', '--duration', '1s'],
+      ...['--warmup', '0', '--json', 'success.json', '--quiet', ...args],
+    );
+  try {
+    const refused = await run();
+    expect(refused.err).toContain('FAILED: 50 requests failed (50 status 204), allowed are 0');
+    expect(refused.status).toBe(1);
+    expect(command.document('success.json').latencyMs.count).toBe(50);
+    expect((await run('--expect', '204')).status).toBe(0);
+  } finally {
+    server.close();
+  }
 });
 
 describe('a server that is not sluice', () => {

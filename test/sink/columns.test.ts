@@ -1,6 +1,8 @@
+import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { integer, seededRandom } from '../../bench/random.ts';
 import { jsonText } from '../../src/lib/json-text.ts';
+import { MIGRATIONS, VERSION_TABLES } from '../../src/sink/clickhouse/schema.ts';
 import { COLUMNS, READ_BYTES_MAX, type TypedTable, typedRow } from '../../src/sink/columns.ts';
 import { rounds } from '../support/rounds.ts';
 import { hostilePayload, KINDS } from './hostile-json.ts';
@@ -87,4 +89,23 @@ it('of a recording are those of its head, however much follows; a packed one has
     segment_id: null,
     unread: true,
   });
+});
+
+it('docs/clickhouse.md names the columns of each table, and no others', () => {
+  const statements = [...(MIGRATIONS[0] ?? []), ...Object.values(VERSION_TABLES)];
+  const made = statements.map((statement) => {
+    const [, table = '', inside = ''] = /\$db\.(\w+) \(\n([^]*?)\n\) ENGINE/.exec(statement) ?? [];
+    const names = [...inside.matchAll(/(?:^|, ) *(\w+) [A-Z]/gm)].map(([, name]) => name);
+    return [table, names.sort()];
+  });
+  expect(made).toHaveLength(11);
+  const text = readFileSync(new URL('../../docs/clickhouse.md', import.meta.url), 'utf8');
+  const wordsIn = (cell = ''): string[] => [...cell.matchAll(/`(\w+)`/g)].map(([, word = '']) => word);
+  const common = wordsIn(/^Each of these tables has the columns (.*)$/m.exec(text)?.[1]);
+  expect(common).toHaveLength(10);
+  const named = [...text.matchAll(/^\| `(\w+)` \| each [^|]*\| (.*) \|$/gm)].map(([, table = '', cell]) => {
+    const isOfItems = [...Object.keys(COLUMNS), 'extras'].includes(table);
+    return [table, [...(isOfItems ? common : []), ...wordsIn(cell)].sort()];
+  });
+  expect(Object.fromEntries(named)).toEqual(Object.fromEntries(made));
 });

@@ -8,7 +8,7 @@ import { temporaryFolder } from './servers.ts';
 const CLI = new URL('../../dist/cli.js', import.meta.url).pathname;
 
 export type Ran = { status: number | null; out: string; err: string };
-export type Running = { ended: Promise<Ran>; err(): string };
+export type Running = { ended: Promise<Ran>; err(): string; interrupt(): void };
 
 export class LoadCommand {
   readonly dir = temporaryFolder('load');
@@ -30,7 +30,7 @@ export class LoadCommand {
       ran.err += data.toString();
     });
     const ended = new Promise<Ran>((resolve) => child.once('close', (status) => resolve({ ...ran, status })));
-    return { ended, err: () => ran.err };
+    return { ended, err: () => ran.err, interrupt: () => void child.kill('SIGINT') };
   }
 
   run(...args: string[]): Promise<Ran> {

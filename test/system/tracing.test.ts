@@ -97,6 +97,35 @@ describe('the spans of a request', () => {
     expect(names(spans)).toEqual([REQUEST, 'admit', 'admit', 'process', 'publish', 'receive']);
   });
 
+  it('show a second question to Redis where items of a category are over its limit', async () => {
+    const limited = await system.createProject({ rateLimits: { logs: 1 } });
+    const body = '{}\n{"type":"event"}\n{}\n{"type":"log"}\n{"items":[{}]}';
+    const send = async (client: Client): Promise<void> => {
+      expect((await system.send(limited, body, client.headers)).status).toBe(200);
+    };
+    await send(new Client({ sampled: false }));
+    const client = new Client({ sampled: true });
+    await send(client);
+    await until(() => collector.of(client.traceId).length >= 6);
+    expect(names(collector.of(client.traceId))).toEqual([
+      REQUEST,
+      'admit',
+      'admit',
+      'process',
+      'publish',
+      'receive',
+    ]);
+  });
+
+  it('are none of a heartbeat', async () => {
+    const client = new Client({ sampled: true });
+    const url = `${system.url}/heartbeat/${await system.createHeartbeat()}`;
+    const ping = await fetch(url, { method: 'POST', headers: client.headers });
+    expect(ping.status).toBe(200);
+    await traced(errorEvent(eventId()));
+    expect(collector.of(client.traceId)).toEqual([]);
+  });
+
   it('are told apart where many requests come at once', async () => {
     const all = await Promise.all(Array.from({ length: 20 }, () => traced(errorEvent(eventId()))));
     for (const spans of all) {

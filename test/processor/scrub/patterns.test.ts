@@ -247,6 +247,12 @@ describe('the name of a secret', () => {
     );
   });
 
+  it('is compared by its last 64 characters', () => {
+    const long = 'x'.repeat(100);
+    expect(withoutSecrets(`${long}_password=a`, names)).toBe(`${long}_password=${F}`);
+    expect(withoutSecrets(`password_${long}=a`, names)).toBe(`password_${long}=a`);
+  });
+
   it("of one's own is found as a word too", () => {
     const own = new SecretNames(['ssn', 'birth date']);
     expect(['SSN', 'customerSsn', 'birth_date', 'birthDate'].filter((name) => !own.has(name))).toEqual([]);

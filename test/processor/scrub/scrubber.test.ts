@@ -85,6 +85,13 @@ describe('a payload', () => {
     expect(values({ names: ['ssn'] })).toEqual([a, b, c, '[Filtered]']);
   });
 
+  it('has the first 4,096 bytes of a long name compared', () => {
+    const long = 'x'.repeat(4_096);
+    const text = (name: string, value: string): string => JSON.stringify({ [name]: value });
+    expect(scrub(text(`password_${long}`, 'a'))).toBe(text(`password_${long}`, '[Filtered]'));
+    expect(scrub(text(`${long}_password`, 'a'))).toBe(text(`${long}_password`, 'a'));
+  });
+
   it('gets the address of its client where it asks for it', () => {
     const filled = (text: string): string => scrub(text, { clientAddress: '2001:db8::1' });
     expect(filled('{"user":{"ip_address":"{{auto}}"},"x":"{{auto}}"}')).toBe(

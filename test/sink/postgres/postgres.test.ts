@@ -213,6 +213,20 @@ describe('the schema', () => {
     await server.query('DROP OWNED BY writer; DROP ROLE writer');
   });
 
+  it('whose role may add no partition stores the days that are there, and no new day', async () => {
+    await store(await open(), 'before', [row(1)]);
+    await server.query(`CREATE ROLE writer LOGIN;
+      GRANT USAGE ON SCHEMA sluice TO writer; GRANT ALL ON ALL TABLES IN SCHEMA sluice TO writer;
+      GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA sluice TO writer`);
+    const stream = await open(server.url.replace('postgres@', 'writer@'));
+    await store(stream, 'today', [row(2)]);
+    const tomorrow = store(stream, 'tomorrow', [row(3, NOON + 24 * HOUR_MS)]);
+    await expect(tomorrow).rejects.toThrow('permission denied for schema sluice');
+    await expect(tomorrow).rejects.toThrow(UnavailableError);
+    expect(await count('items')).toBe(2);
+    await server.query('DROP OWNED BY writer; DROP ROLE writer');
+  });
+
   it.each([
     ['a database that does not exist', (url: string) => url.replace(/\/postgres$/, '/absent')],
     ['a role that does not exist', (url: string) => url.replace('postgres@', 'nobody@')],

@@ -113,6 +113,9 @@ VALUES ('42', '2026-01-02', '${hexId(1)}', '2026-01-02 03:04:05', '{}', '${paylo
     expect(await engine()).toContain('TTL toDateTime(least(toDate32(day) + toIntervalDay(91), ');
     await connect();
     expect(await engine()).toContain('toIntervalDay(91)');
+    await server.run('ALTER TABLE sluice.events REMOVE TTL');
+    await connect();
+    expect(await engine()).not.toContain('TTL');
   });
 });
 
