@@ -94,7 +94,7 @@ it('of a recording are those of its head, however much follows; a packed one has
 it('docs/clickhouse.md names the columns of each table, and no others', () => {
   const statements = [...(MIGRATIONS[0] ?? []), ...Object.values(VERSION_TABLES)];
   const made = statements.map((statement) => {
-    const [, table = '', inside = ''] = /\$db\.(\w+) \(\n([^]*?)\n\) ENGINE/.exec(statement) ?? [];
+    const [, table = '', inside = ''] = /\$db\.(\w+) \(\n([\s\S]*?)\n\) ENGINE/.exec(statement) ?? [];
     const names = [...inside.matchAll(/(?:^|, ) *(\w+) [A-Z]/gm)].map(([, name]) => name);
     return [table, names.sort()];
   });
