@@ -17,8 +17,9 @@ export default function setup({ vitest }: TestProject): void {
   if (vitest.projects.every(({ name }) => name === 'image')) return;
   if (spawnSync('curl', ['--version']).status !== 0 && !aptInstall(['curl'], say))
     throw new Error('the tests paste a curl line: sudo apt-get install -y curl');
-  // Ubuntu has it by the second name, as a snap.
-  if (!findBrowser() && !aptInstall(['chromium'], say) && !aptInstall(['chromium-browser'], say))
+  // Debian has the first and the second; Ubuntu has the third, a snap.
+  const browsers = ['chromium-headless-shell', 'chromium', 'chromium-browser'];
+  if (!findBrowser() && !browsers.some((browser) => aptInstall([browser], say)))
     throw new Error(
       'the browser tests need Chromium: sudo apt-get install -y chromium, or brew install --cask google-chrome',
     );
