@@ -8,7 +8,7 @@ import type { BroughtObject } from '../sink/backfill.ts';
 import { SinkSettingError, UnavailableError } from '../sink/unavailable.ts';
 import { printJson, printLine } from './print.ts';
 import { parseProjectId, refuse } from './project/fields.ts';
-import { CommandError, UsageError } from './session.ts';
+import { CommandError, UsageError } from './command-error.ts';
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;

@@ -4,7 +4,7 @@ import { createLog } from '../lib/log.ts';
 import { untilStopped } from '../lib/shutdown.ts';
 import { runProcessor } from '../processor/processor.ts';
 import { SinkSettingError } from '../sink/unavailable.ts';
-import { UsageError } from './session.ts';
+import { UsageError } from './command-error.ts';
 
 export function processorCommand(): Command {
   return new Command('processor')

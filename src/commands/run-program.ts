@@ -6,8 +6,8 @@ import { type Command, CommanderError } from 'commander';
 import { ConfigError } from '../config.ts';
 import { InvalidError } from '../management/failure.ts';
 import { reasonOf } from '../management/operation-error.ts';
+import { UsageError } from './command-error.ts';
 import { harmless } from './print.ts';
-import { UsageError, useDataDir } from './session.ts';
 
 const DONE = 0;
 const FAILED = 1;
@@ -37,7 +37,11 @@ export function prepare(command: Command): void {
   if (!isGroup)
     command
       .option('--data-dir <folder>', 'ask the servers of the sluice dev that runs on this folder')
-      .hook('preAction', () => useDataDir(command.opts<{ dataDir?: string }>().dataDir));
+      .hook('preAction', async () => {
+        // Programs that serve need no session, which loads all management operations.
+        const { useDataDir } = await import('./session.ts');
+        useDataDir(command.opts<{ dataDir?: string }>().dataDir);
+      });
   for (const sub of command.commands) prepare(sub);
 }
 

@@ -4,7 +4,7 @@ import { resolve } from 'node:path';
 import { type Command, InvalidArgumentError } from 'commander';
 import { z } from 'zod';
 import { type Config, isSet, loadConfig, type SinkSetting } from '../config.ts';
-import { isSentinelUrl } from '../ingest/limit/redis-sentinel.ts';
+import { isSentinelUrl } from '../ingest/limit/sentinel-url.ts';
 import { createLog, type Log } from '../lib/log.ts';
 import { STREAM_BYTES_DEV } from '../limits.ts';
 import { firstToken } from '../management/api/tokens.ts';
@@ -18,17 +18,8 @@ import { operatorName } from '../projects/audit-log.ts';
 import { isMissingBucket } from '../projects/bucket.ts';
 import type { NatsRole } from '../stream/nats.ts';
 import type { TopologyOptions } from '../stream/topology.ts';
+import { CommandError, UsageError } from './command-error.ts';
 import { printJson } from './print.ts';
-
-/** Error of a command that could not do its task. The exit status is 1. */
-export class CommandError extends Error {
-  override name = 'CommandError';
-}
-
-/** Error for a command line that is wrong in itself, whatever is stored; the exit status is 2. */
-export class UsageError extends Error {
-  override name = 'UsageError';
-}
 
 const devFileSchema = z.object({
   url: z.string(),

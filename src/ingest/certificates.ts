@@ -1,7 +1,7 @@
 import { connect as connectTcp, isIP, type Socket } from 'node:net';
 import { connect as connectTls, type TLSSocket } from 'node:tls';
 import { gauge, type MetricsSnapshot } from '../lib/metrics/metrics.ts';
-import { isSentinelUrl, sentinelUrls } from './limit/redis-sentinel.ts';
+import { isSentinelUrl, sentinelUrls } from './limit/sentinel-url.ts';
 
 const LOOK_EVERY_MS = 60_000;
 const TLS_ANSWER_MS_MAX = 5_000;

@@ -24,7 +24,8 @@ import { managementApi } from '../management/api/api.ts';
 import { startAdminServer } from '../management/api/server.ts';
 import { AdminTokens } from '../management/api/tokens.ts';
 import { Connections } from '../management/connections.ts';
-import { type Examined, examine } from '../management/doctor/examine.ts';
+import type { Check } from '../management/doctor/check.ts';
+import type { Examined } from '../management/doctor/examine.ts';
 import { StreamWatch } from '../stream/stream-watch.ts';
 import { BUCKETS, streamNamesOf } from '../stream/topology.ts';
 import { VERSION } from '../version.ts';
@@ -186,7 +187,10 @@ export async function runIngest(
   const examined = { ...examinedOf(config), connections, log };
   const { publicUrl, isUrlGuessed } = examined;
   const urls = { publicUrl, isUrlGuessed, ingestUrl: ownUrl(config), heartbeatPath };
-  const management = { connections, ...urls, shards, examine: () => examine(examined), log };
+  // The checks of doctor load ioredis, which the primary does not need otherwise.
+  const examine = async (): Promise<Check[]> =>
+    (await import('../management/doctor/examine.ts')).examine(examined);
+  const management = { connections, ...urls, shards, examine, log };
   const admin = await startAdminServer({
     host: config.adminHost,
     names: config.adminNames,

@@ -8,7 +8,8 @@ import type { Operations } from '../../management/operations.ts';
 import { printJson, printLine } from '../print.ts';
 import { integerIn, parseProjectId } from '../project/fields.ts';
 import { parsePast } from '../project/keys.ts';
-import { type ApiFlags, CommandError, UsageError, withApi, withOperations } from '../session.ts';
+import { CommandError, UsageError } from '../command-error.ts';
+import { type ApiFlags, withApi, withOperations } from '../session.ts';
 import { factsText, lettersText, letterText, rawBytes } from './text.ts';
 
 type Filters = ApiFlags & LetterFilter & { json?: boolean };

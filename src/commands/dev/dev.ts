@@ -12,7 +12,7 @@ import { STREAM_BYTES_DEV } from '../../limits.ts';
 import { rateLimitOf } from '../../projects/project.ts';
 import { printLine } from '../print.ts';
 import { integerIn } from '../project/fields.ts';
-import { UsageError } from '../session.ts';
+import { UsageError } from '../command-error.ts';
 import { DATA, DevStart, type DevSystem } from './system.ts';
 
 type Flags = { port?: number; adminPort?: number; workers?: number; dataDir: string; reset?: boolean };

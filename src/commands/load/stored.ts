@@ -2,7 +2,7 @@
 import { type SinkSetting, sinksIn } from '../../config.ts';
 import type { StoredReader } from '../../sink/sink.ts';
 import { SinkSettingError } from '../../sink/unavailable.ts';
-import { UsageError } from '../session.ts';
+import { UsageError } from '../command-error.ts';
 
 /** Loads only the reader of the wanted kind of sink, so that the command starts fast. */
 async function readerOf(sink: SinkSetting): Promise<StoredReader> {

@@ -16,7 +16,7 @@ import {
 } from '../../projects/project.ts';
 import { SCRUBS, type Scrub } from '../../stream/frame.ts';
 import { record } from '../print.ts';
-import { UsageError } from '../session.ts';
+import { UsageError } from '../command-error.ts';
 
 /**
  * Flags of a project. A flag that was not given is absent. `none` stays a word, because commander

@@ -14,7 +14,8 @@ import { ProjectMove } from '../../management/move-project.ts';
 import { reasonOf } from '../../management/operation-error.ts';
 import { operatorName } from '../../projects/audit-log.ts';
 import { printJson, printLine } from '../print.ts';
-import { CommandError, type Session, UsageError, withSession } from '../session.ts';
+import { CommandError, UsageError } from '../command-error.ts';
+import { type Session, withSession } from '../session.ts';
 import { parseProjectId } from './fields.ts';
 
 /** Pause between two exchanges of the project's counts between the cells. */

@@ -32,7 +32,8 @@ import type { NatsLink } from '../../stream/nats.ts';
 import { CONSUMER, FRAME_STREAMS, streamName, streamSubject } from '../../stream/topology.ts';
 import { printJson, printLine } from '../print.ts';
 import { integerIn, parseProjectId } from '../project/fields.ts';
-import { type ApiFlags, CommandError, type Session, UsageError, withSession } from '../session.ts';
+import { CommandError, UsageError } from '../command-error.ts';
+import { type ApiFlags, type Session, withSession } from '../session.ts';
 
 const POLL_MS = 200;
 const WAIT_SEC_DEFAULT = 15;

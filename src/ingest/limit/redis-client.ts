@@ -11,8 +11,9 @@ import { orLate } from '../../lib/late.ts';
 import type { Log } from '../../lib/log.ts';
 import { REDIS_CONNECT_MS_MAX } from '../../limits.ts';
 import { type CallResult, runBatch, type ScriptArg, type ScriptCall } from './redis-batch.ts';
-import { isSentinelUrl, type RedisLogin, sentinelOptions, watchSwitches } from './redis-sentinel.ts';
+import { type RedisLogin, sentinelOptions, watchSwitches } from './redis-sentinel.ts';
 import { keysOf, SCRIPT_NAMES, type ScriptName, scriptSource } from './scripts.ts';
+import { isSentinelUrl } from './sentinel-url.ts';
 
 /**
  * Most calls that one server runs in one command. Each call takes some 10 µs, in which the server

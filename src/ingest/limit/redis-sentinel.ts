@@ -1,26 +1,9 @@
-/**
- * Finds the primary by sentinels. The URL has the form
- * `redis+sentinel://[user:password@]host:26379,host/name[?db=1]`, or `rediss+sentinel://…` where
- * the sentinels and the servers speak TLS.
- */
+/** Finds the primary by sentinels. */
 import { Redis, type RedisOptions } from 'ioredis';
-import { assert } from '../../lib/assert.ts';
+import { partsOf } from './sentinel-url.ts';
 
-const FORM =
-  /^rediss?\+sentinel:\/\/(?:(?<username>[^:@/]*)(?::(?<password>[^@/]*))?@)?(?<hosts>[^@/?]+)\/(?<name>[^/?]+)(?:\?db=(?<db>\d+))?$/;
-const SENTINEL_PORT = 26_379;
 const SWITCHED = '+switch-master';
 const LISTEN_AGAIN_MS = 1_000;
-
-export const isSentinelUrl = (url: string): boolean => /^rediss?\+sentinel:/.test(url);
-
-/** Returns the URL of each sentinel that a URL lists. */
-export function sentinelUrls(url: string): string[] {
-  const scheme = url.split('+')[0];
-  return partsOf(url).sentinels.map(
-    ({ host, port }) => `${scheme}://${host.includes(':') ? `[${host}]` : host}:${port}`,
-  );
-}
 
 /** How a client speaks TLS and logs in. */
 export type RedisLogin = {
@@ -29,16 +12,6 @@ export type RedisLogin = {
   /** Makes a client read the password anew at each attempt to connect. */
   keepIn(client: Redis): void;
 };
-
-function partsOf(url: string) {
-  const { hosts, name, username, password, db } = FORM.exec(url)?.groups ?? {};
-  assert(hosts !== undefined && name !== undefined, 'the settings were checked');
-  const sentinels = hosts.split(',').map((one) => {
-    const { hostname, port } = new URL(`redis://${one}`);
-    return { host: hostname.replace(/^\[|\]$/g, ''), port: port === '' ? SENTINEL_PORT : Number(port) };
-  });
-  return { sentinels, name, username, password, db };
-}
 
 const userOf = (username = '', password = ''): { username?: string; password?: string } => ({
   ...(username && { username: decodeURIComponent(username) }),
