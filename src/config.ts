@@ -423,11 +423,11 @@ export function loadConfig(
   return { config, ignored };
 }
 
-/** The environment for a child process: this process's own, with `overrides` on top. */
-export const childEnvironment = (overrides: Readonly<Record<string, string>>): NodeJS.ProcessEnv => ({
-  ...process.env,
-  ...overrides,
-});
+/** The environment for a child process: `env` with `overrides` on top. */
+export const childEnvironment = (
+  overrides: Readonly<Record<string, string>>,
+  env: NodeJS.ProcessEnv = process.env,
+): NodeJS.ProcessEnv => ({ ...env, ...overrides });
 
 /** Variables with which `sluice dev` and tests find and install Redis and nats-server. */
 export const hostEnvironment = (env: NodeJS.ProcessEnv = process.env) => ({

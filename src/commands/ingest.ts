@@ -2,7 +2,7 @@ import { Command } from 'commander';
 import { loadConfig } from '../config.ts';
 import { LINES_PER_SEC_MAX, type RequestLines } from '../ingest/http/metrics/request-log.ts';
 import { nativeProblem, thisProgram } from '../ingest/native.ts';
-import { runIngest } from '../ingest/primary.ts';
+import { type RunningIngest, runIngest } from '../ingest/primary.ts';
 import { createLog } from '../lib/log.ts';
 import { untilStopped } from '../lib/shutdown.ts';
 import { ingestProblems, volumeOf } from './ingest-settings.ts';
@@ -49,23 +49,32 @@ class RequestPrinter {
   }
 }
 
+/**
+ * Starts ingest with the settings of `env`, in this process and its workers. In development it
+ * prints a line for each request.
+ * @throws ConfigError for wrong settings, PortError when a port is taken
+ */
+export async function startIngest(env?: NodeJS.ProcessEnv): Promise<RunningIngest> {
+  const { config, ignored } = loadConfig(env, { alsoCheck: ingestProblems });
+  const log = createLog(config.logLevel, { process: 'ingest' });
+  if (ignored.length > 0) log.info({ ignored }, 'names of Kubernetes service links were ignored');
+  const { spoolDir, spoolMaxBytes } = config;
+  const free = volumeOf(spoolDir)?.free ?? 0;
+  if (free < spoolMaxBytes)
+    log.warn({ spoolDir, free, spoolMaxBytes }, 'the spool may take more than its volume has free');
+  // Only workers in development send lines to print.
+  const printer = new RequestPrinter(printLine);
+  return runIngest(config, log, { env, onRequests: (lines) => printer.add(lines) });
+}
+
 export function ingestCommand(): Command {
   return new Command('ingest')
     .description('receive envelopes and heartbeats: a primary and SLUICE_WORKERS workers on one port')
     .action(async () => {
       const problem = nativeProblem(thisProgram('ingest'));
       if (problem) throw new Error(problem);
-      const { config, ignored } = loadConfig(undefined, { alsoCheck: ingestProblems });
-      const log = createLog(config.logLevel, { process: 'ingest' });
-      if (ignored.length > 0) log.info({ ignored }, 'names of Kubernetes service links were ignored');
-      const { spoolDir, spoolMaxBytes } = config;
-      const free = volumeOf(spoolDir)?.free ?? 0;
-      if (free < spoolMaxBytes)
-        log.warn({ spoolDir, free, spoolMaxBytes }, 'the spool may take more than its volume has free');
-      // Only workers in development send lines to print.
-      const printer = new RequestPrinter(printLine);
       const stopped = untilStopped(); // before the start, so that a stop meanwhile leaves no worker
-      const ingest = await runIngest(config, log, (lines) => printer.add(lines));
+      const ingest = await startIngest();
       await stopped;
       await ingest.stop();
       // The process ends even if the primary is still connecting: a connection attempt cannot be

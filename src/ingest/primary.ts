@@ -89,7 +89,7 @@ function examinedOf(config: Config): Omit<Examined, 'connections' | 'log'> {
   };
 }
 
-type RunningIngest = {
+export type RunningIngest = {
   /** Drains every worker and closes the admin port. */
   stop(): Promise<void>;
 };
@@ -152,14 +152,21 @@ function ownUrl({ host, port }: Config): string {
   return `http://${isIPv6(near) ? `[${near}]` : near}:${port}`;
 }
 
+type IngestOptions = {
+  /** The environment of the workers, in which `config` was read; default: that of this process. */
+  env?: NodeJS.ProcessEnv | undefined;
+  /** Receives lines about finished requests, in development. */
+  onRequests(lines: RequestLines): void;
+};
+
 /**
- * Starts the primary. In development `onRequests` receives lines about finished requests.
+ * Starts the primary.
  * @throws PortError when a port is taken
  */
 export async function runIngest(
   config: Config,
   log: Log,
-  onRequests: (lines: RequestLines) => void = () => undefined,
+  { env, onRequests }: IngestOptions,
 ): Promise<RunningIngest> {
   const adminPort = config.adminPort ?? ADMIN_PORT;
   // Workers share the port by SO_REUSEPORT. With that option, listening on the port of another
@@ -169,6 +176,7 @@ export async function runIngest(
   let stopping = false;
   const pool = new WorkerPool({
     program: new URL('./worker.js', import.meta.url),
+    env,
     count: config.workers,
     log,
     onRequests,

@@ -123,6 +123,8 @@ type Worker = {
 
 type WorkerPoolOptions = {
   program: URL;
+  /** The environment of the workers; default: that of this process. */
+  env?: NodeJS.ProcessEnv | undefined;
   count: number;
   log: Log;
   onRequests(lines: RequestLines): void;
@@ -217,9 +219,10 @@ export class WorkerPool {
   }
 
   #start(): void {
-    const child = fork(this.#options.program, {
+    const { program, env } = this.#options;
+    const child = fork(program, {
       stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
-      env: childEnvironment({ ...LIBRARY_SETTINGS, UV_THREADPOOL_SIZE: `${POOL_THREADS}` }),
+      env: childEnvironment({ ...LIBRARY_SETTINGS, UV_THREADPOOL_SIZE: `${POOL_THREADS}` }, env),
       execArgv: [
         ...process.execArgv,
         OLD_SPACE_UNLOOKED,

@@ -219,8 +219,8 @@ it.each(['ingest', 'processor', 'redis', 'nats'])(
     const output = await failureOf(dev);
     expect(output).toContain(wrong ? `.sluice/${wrong}` : `:${port}: the port is taken`);
     expect(output).not.toContain('starting it again');
-    if (part === 'ingest' || part === 'processor')
-      expect(output).toContain(`sluice ${part} ended at start (1); the lines above say why`);
+    if (part === 'processor')
+      expect(output).toContain('sluice processor ended at start (1); the lines above say why');
     taken?.close();
   },
 );
@@ -245,11 +245,12 @@ function processesOf(folder: string): string[] {
   return readdirSync('/proc').filter((name) => /^\d+$/.test(name) && names(name));
 }
 
-/** By the name of its program; undefined while there is none. */
+/** By the name of its program, or by the last part of one of its arguments; undefined while there is none. */
 function childOf(dev: Dev, name: string): number | undefined {
   const isNamed = (pid: number): boolean => {
     try {
-      return readFileSync(`/proc/${pid}/comm`, 'utf8').trim() === name;
+      const said = ['comm', 'cmdline'].map((file) => readFileSync(`/proc/${pid}/${file}`, 'utf8').trim());
+      return said.some((text) => text.split('\0').some((word) => word.endsWith(name)));
     } catch {
       return false; // gone meanwhile
     }
@@ -341,13 +342,15 @@ it.runIf(process.platform === 'linux')(
         await fetch(`${url}/api/${project.id}/envelope/?compat_key=${project.key}`, { method: 'POST', body })
       ).status;
     };
-    for (const name of ['redis-server', 'nats-server']) {
+    const names = ['redis-server', 'nats-server', 'ingest/worker.js', 'processor'];
+    for (const name of names) {
       const killed = childOf(dev, name);
       if (killed === undefined) throw new Error(`dev has no ${name}`);
       process.kill(killed, 'SIGKILL');
       await until(() => ![killed, undefined].includes(childOf(dev, name)));
       await until(async () => (await send().catch(() => 0)) === 200);
     }
+    await until(() => storedMessages().length >= names.length);
     dev.child.kill('SIGKILL');
     await until(() => processesOf(dir).length === 0);
   },

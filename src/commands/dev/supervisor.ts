@@ -1,29 +1,25 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { get } from 'node:http';
 import { setTimeout as pause } from 'node:timers/promises';
-import { COLLECTIONS_ON_REQUEST, PROCESSOR_FLAGS } from '../../ingest/worker-pool.ts';
+import { PROCESSOR_FLAGS } from '../../ingest/worker-pool.ts';
 import type { RunningServer } from './servers.ts';
 
 const RESTART_MS = 500;
+const READY_MS_MAX = 30_000;
 const READY_POLL_MS = 50;
 const STOP_MS_MAX = 35_000;
-/**
- * V8 flags, by command. The primary of ingest takes no requests, and with a small young space it
- * needs 14 MB less. It gives its workers flags of their own.
- */
-const FLAGS: Readonly<Record<string, readonly string[]>> = {
-  ingest: ['--max-semi-space-size=1', COLLECTIONS_ON_REQUEST],
-  processor: PROCESSOR_FLAGS,
-};
 
-/** A child of `sluice dev`. When it dies after it was ready, it is started again, until `stop`. */
-export interface Child {
+/**
+ * A part of `sluice dev`. A process of it that dies after it was ready is started again, until
+ * `stop`.
+ */
+export interface Part {
   stop(): Promise<void>;
 }
 
 type Say = (line: string) => void;
 
-type CommandOptions = { program: URL; env: NodeJS.ProcessEnv; readyUrl: string; say: Say };
+type ProcessorOptions = { program: URL; env: NodeJS.ProcessEnv; readyUrl: string; say: Say };
 
 /**
  * Starts a server, and starts it again on the same port whenever it ends.
@@ -33,7 +29,7 @@ export async function superviseServer(
   name: string,
   start: (port?: number) => Promise<RunningServer>,
   say: Say,
-): Promise<Child & { url: string }> {
+): Promise<Part & { url: string }> {
   let server = await start();
   let stopping = false;
   const { url, port } = server;
@@ -70,43 +66,52 @@ function answersOk(url: string): Promise<boolean> {
 }
 
 /**
- * A command of sluice that runs as a child process, and is started again when it ends. The child
- * ends when this process dies, because its IPC channel closes. A child that ends before it was ever
- * ready is not started again.
+ * Waits until a part of sluice answers on its `readyUrl` that it is ready.
+ * @param ended tells how the part's process has ended; null while it runs
+ * @throws when the process has ended, or after READY_MS_MAX
  */
-export class CommandChild implements Child {
-  readonly #name: string;
-  readonly #options: CommandOptions;
+export async function untilReady(
+  name: string,
+  readyUrl: string,
+  ended: () => string | number | null = () => null,
+): Promise<void> {
+  for (const until = Date.now() + READY_MS_MAX; Date.now() < until; await pause(READY_POLL_MS)) {
+    if (await answersOk(readyUrl)) return;
+    const how = ended();
+    if (how !== null) throw new Error(`sluice ${name} ended at start (${how}); the lines above say why`);
+  }
+  throw new Error(`sluice ${name} is not ready after ${READY_MS_MAX / 1000} s; the lines above say why`);
+}
+
+/**
+ * The processor as a child process, which is started again when it ends. The child ends when this
+ * process dies, because its IPC channel closes. A child that ends before it was ever ready is not
+ * started again.
+ */
+export class ProcessorChild implements Part {
+  readonly #options: ProcessorOptions;
   #process: ChildProcess;
   #wasReady = false;
   #stopping = false;
 
-  constructor(name: string, options: CommandOptions) {
-    this.#name = name;
+  constructor(options: ProcessorOptions) {
     this.#options = options;
     this.#process = this.#start();
   }
 
   /**
-   * Waits until `readyUrl` answers that the command is ready.
-   * @throws when the command has ended, or after `msMax`
+   * Waits until the processor is ready.
+   * @throws as {@link untilReady}
    */
-  async ready(msMax: number): Promise<void> {
-    for (const until = Date.now() + msMax; Date.now() < until; await pause(READY_POLL_MS)) {
-      this.#wasReady = await answersOk(this.#options.readyUrl);
-      if (this.#wasReady) return;
-      const { exitCode, signalCode } = this.#process;
-      const how = signalCode ?? exitCode;
-      if (how !== null)
-        throw new Error(`sluice ${this.#name} ended at start (${how}); the lines above say why`);
-    }
-    throw new Error(`sluice ${this.#name} is not ready after ${msMax / 1000} s; the lines above say why`);
+  async ready(): Promise<void> {
+    await untilReady('processor', this.#options.readyUrl, () => this.#how);
+    this.#wasReady = true;
   }
 
   async stop(): Promise<void> {
     this.#stopping = true;
     const child = this.#process;
-    if (child.exitCode !== null || child.signalCode !== null) return;
+    if (this.#how !== null) return;
     const gone = new Promise((resolve) => child.once('exit', resolve));
     child.kill('SIGTERM');
     const killer = setTimeout(() => child.kill('SIGKILL'), STOP_MS_MAX);
@@ -114,11 +119,16 @@ export class CommandChild implements Child {
     clearTimeout(killer);
   }
 
+  /** How the process has ended; null while it runs. */
+  get #how(): string | number | null {
+    return this.#process.signalCode ?? this.#process.exitCode;
+  }
+
   #start(): ChildProcess {
     const { program, env } = this.#options;
-    const child = fork(program, [this.#name], {
+    const child = fork(program, ['processor'], {
       env,
-      execArgv: [...process.execArgv, ...(FLAGS[this.#name] ?? [])],
+      execArgv: [...process.execArgv, ...PROCESSOR_FLAGS],
       stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
       detached: true,
     });
@@ -128,7 +138,7 @@ export class CommandChild implements Child {
 
   async #ended(how: string | number | null): Promise<void> {
     if (this.#stopping || !this.#wasReady) return;
-    this.#options.say(`sluice ${this.#name} ended (${how}); starting it again`);
+    this.#options.say(`sluice processor ended (${how}); starting it again`);
     await pause(RESTART_MS);
     if (!this.#stopping) this.#process = this.#start();
   }

@@ -1,4 +1,7 @@
-/** COMPOSITION ROOT of `sluice dev`: the whole system on one machine, as child processes. */
+/**
+ * COMPOSITION ROOT of `sluice dev`: the whole system on one machine. This process is the primary of
+ * ingest, too. Redis, NATS, the workers and the processor are child processes.
+ */
 import { existsSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { childEnvironment, hostEnvironment, isSet, type SinkSetting } from '../../config.ts';
@@ -10,11 +13,11 @@ import type { Project } from '../../projects/project.ts';
 import { type NewProject, ProjectStore } from '../../projects/project-store.ts';
 import { NatsLink } from '../../stream/nats.ts';
 import { setupTopology } from '../../stream/setup/setup.ts';
+import { startIngest } from '../ingest.ts';
 import { ensureServers } from './install.ts';
 import { freePort, startNats, startRedis } from './servers.ts';
-import { type Child, CommandChild, superviseServer } from './supervisor.ts';
+import { type Part, ProcessorChild, superviseServer, untilReady } from './supervisor.ts';
 
-const READY_MS_MAX = 30_000;
 /**
  * How often an idle Redis wakes up in a second. The default of 10 takes 3 ms of CPU a second. With
  * 1, a stop would take a second, because Redis looks for a stop when it wakes up.
@@ -64,8 +67,8 @@ export class DevStart {
   readonly #options: DevOptions;
   readonly #log: Log;
   readonly #say: Say;
-  /** Children in the order of their start. They are stopped in the opposite order. */
-  readonly #children: Child[] = [];
+  /** Parts in the order of their start. They are stopped in the opposite order. */
+  readonly #parts: Part[] = [];
   #stopping: Promise<void> | undefined;
 
   constructor(options: DevOptions, log: Log, say: Say) {
@@ -92,16 +95,16 @@ export class DevStart {
     return this.#stopping;
   }
 
-  /** Stops the children, the servers last, so that accepted items are still processed. */
+  /** Stops the parts, the servers last, so that accepted items are still processed. */
   async #stop(): Promise<void> {
     rmSync(this.#devJson, { force: true });
-    for (const child of this.#children.toReversed()) await child.stop();
+    for (const part of this.#parts.toReversed()) await part.stop();
   }
 
-  /** Keeps a child, so that `stop` ends it. If a stop was requested already, ends it at once. */
-  async #keep(child: Child): Promise<void> {
-    if (this.#stopping) await child.stop();
-    else this.#children.push(child);
+  /** Keeps a part, so that `stop` ends it. If a stop was requested already, ends it at once. */
+  async #keep(part: Part): Promise<void> {
+    if (this.#stopping) await part.stop();
+    else this.#parts.push(part);
     this.#failIfStopping();
   }
 
@@ -180,18 +183,20 @@ export class DevStart {
       ...(!isSet('SLUICE_ENV') && { SLUICE_ENV: 'development' }),
       ...(!isSet('SLUICE_LOG_LEVEL') && { SLUICE_LOG_LEVEL: 'warn' }),
     };
-    const run = async (name: string, ownPort: number): Promise<CommandChild> => {
-      const env = childEnvironment({ ...settings, SLUICE_ADMIN_PORT: `${ownPort}` });
-      const readyUrl = `${this.#adminUrl(ownPort)}/readyz`;
-      const child = new CommandChild(name, { program, env, readyUrl, say: this.#say });
-      await this.#keep(child);
-      return child;
-    };
-    const children = [await run('processor', parts.processorPort), await run('ingest', adminPort)];
-    await Promise.all(children.map((child) => child.ready(READY_MS_MAX)));
+    const envOn = (ownPort: number) => childEnvironment({ ...settings, SLUICE_ADMIN_PORT: `${ownPort}` });
+    const readyUrl = (ownPort: number) => `${this.#adminUrl(ownPort)}/readyz`;
+    const processor = new ProcessorChild({
+      program,
+      env: envOn(parts.processorPort),
+      readyUrl: readyUrl(parts.processorPort),
+      say: this.#say,
+    });
+    await this.#keep(processor);
+    await this.#keep(await startIngest(envOn(adminPort)));
+    await Promise.all([processor.ready(), untilReady('ingest', readyUrl(adminPort))]);
   }
 
-  /** URL of a child's admin port, which listens on SLUICE_ADMIN_HOST. */
+  /** URL of an admin port. Both listen on SLUICE_ADMIN_HOST. */
   #adminUrl(port: number): string {
     return urlOf(this.#options.adminHost, port);
   }
