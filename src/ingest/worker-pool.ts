@@ -19,7 +19,8 @@ export type FromWorker =
   | {
       kind: 'beat';
       readiness: Readiness;
-      snapshot: MetricsSnapshot;
+      /** Absent when nothing has changed that a dead worker's metrics must keep. */
+      snapshot?: MetricsSnapshot;
       projects?: ProjectRow[];
       /**
        * Metrics of the worker's process, such as CPU and memory; only when the primary asked for
@@ -267,7 +268,7 @@ export class WorkerPool {
     if (message.kind === 'requests') this.#options.onRequests(message);
     else if (message.kind === 'beat') {
       worker.readiness = message.readiness;
-      worker.snapshot = message.snapshot;
+      if (message.snapshot) worker.snapshot = message.snapshot;
       if (message.projects) worker.projects = message.projects;
       if (message.process) [worker.ofProcess, worker.answeredAt] = [message.process, worker.heardAt];
       const ready = this.readiness.filter((one) => one?.status === 'ready').length;

@@ -9,6 +9,7 @@ import { type Config, loadConfig } from '../config.ts';
 import { systemClock as clock } from '../lib/clock.ts';
 import { createLog, type Log } from '../lib/log.ts';
 import { giveBackMemoryOfStart } from '../lib/memory.ts';
+import type { MetricsSnapshot } from '../lib/metrics/metrics.ts';
 import { ProcessFigures } from '../lib/metrics/process-figures.ts';
 import { openTracing } from '../lib/tracing/open.ts';
 import type { Tracing } from '../lib/tracing/tracing.ts';
@@ -140,6 +141,8 @@ class IngestWorker {
   #replica: Replica | undefined;
   #serving: Serving | undefined;
   #state: 'starting' | 'listening' | 'stopping' = 'starting';
+  /** Number of requests that had ended when the metrics were last sent; undefined before. */
+  #sentRequests: number | undefined;
   #stopped: Promise<void> | undefined;
 
   constructor(config: Config, log: Log, tracing: Tracing | undefined) {
@@ -243,10 +246,22 @@ class IngestWorker {
     this.beat({ process, ...(projects && { projects: this.#pageFigures.busiest() }) });
   }
 
-  /** Tells the primary that this process's event loop runs, and sends it readiness and metrics. */
-  beat(asked: Pick<Extract<FromWorker, { kind: 'beat' }>, 'process' | 'projects'> = {}): void {
+  /**
+   * Tells the primary that this process's event loop runs, and sends it readiness. The metrics are
+   * sent, too, when the primary asked for them, or when a request has ended since they were last
+   * sent, so that they outlive this worker. At rest they would be most of the work of a beat.
+   */
+  beat(asked?: Pick<Extract<FromWorker, { kind: 'beat' }>, 'process' | 'projects'>): void {
+    const requests = this.#metrics.duration.count;
+    const isNew = asked !== undefined || requests !== this.#sentRequests;
+    this.#sentRequests = requests;
+    const snapshot = isNew ? this.#snapshot() : undefined;
+    send({ kind: 'beat', readiness: this.readiness(), ...(snapshot && { snapshot }), ...asked });
+  }
+
+  #snapshot(): MetricsSnapshot {
     const { admission, publisher } = this.#serving ?? {};
-    const snapshot = exposeMetrics({
+    return exposeMetrics({
       requests: this.#metrics,
       inFlight: this.#exchanges.inFlight,
       budget: this.#budget,
@@ -255,7 +270,6 @@ class IngestWorker {
       countersRestored: admission?.countersRestored ?? 0,
       publisher,
     });
-    send({ kind: 'beat', readiness: this.readiness(), snapshot, ...asked });
   }
 
   /**

@@ -1,10 +1,14 @@
 /** A worker dies beside one that serves: what was at it goes with it, and nobody notices afterwards. */
+import { fork } from 'node:child_process';
+import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { Agent, request } from 'node:http';
 import { expect, it } from 'vitest';
 import { childrenOf } from '../../bench/processes.ts';
+import type { FromWorker } from '../../src/ingest/worker-pool.ts';
 import { connectionsTo } from '../faults/soak/watch.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
+import { lastingPort } from '../support/servers.ts';
 import { System, until } from '../support/system.ts';
 
 const CLIENTS = 8;
@@ -137,3 +141,57 @@ it.runIf(process.platform === 'linux')(
     await system.stop();
   },
 );
+
+const WORKER = new URL('../../dist/ingest/worker.js', import.meta.url);
+type Beat = Extract<FromWorker, { kind: 'beat' }>;
+
+/** Accepted requests as a beat tells them; undefined when it has no metrics. */
+const acceptedIn = ({ snapshot }: Beat): number | undefined =>
+  snapshot
+    ?.find(({ name }) => name === 'sluice_requests_total')
+    ?.values.find(({ labels }) => labels.endpoint === 'ingest' && labels.outcome === 'accepted')?.value;
+
+it('a worker tells its counts at once, and again only when there are others or its primary asks', async () => {
+  const system = await System.start({ workers: 1, processor: false });
+  const project = await system.createProject();
+  // This worker's primary is the test.
+  const port = await lastingPort();
+  const env = { ...process.env, ...system.env, SLUICE_PORT: `${port}` };
+  const worker = fork(WORKER, { env, stdio: ['ignore', 'inherit', 'inherit', 'ipc'] });
+  const exited = once(worker, 'exit');
+  const beats: Beat[] = [];
+  worker.on('message', (message: FromWorker) => {
+    if (message.kind === 'beat') beats.push(message);
+  });
+  const next = async (count: number): Promise<Beat[]> => {
+    const from = beats.length;
+    await until(() => beats.length >= from + count);
+    return beats.slice(from);
+  };
+  await until(() => beats.some(({ readiness }) => readiness.status === 'ready'));
+  expect(beats.filter(({ snapshot }) => snapshot).map(acceptedIn)).toEqual([0]);
+  expect((await next(2)).map(acceptedIn)).toEqual([undefined, undefined]);
+  const url = system.endpoint(project).replace(`:${system.port}/`, `:${port}/`);
+  expect(await post(url)).toBe(200);
+  await until(() => beats.some((beat) => acceptedIn(beat) === 1));
+  expect((await next(2)).map(acceptedIn)).toEqual([undefined, undefined]);
+  worker.send({ kind: 'beat', projects: false, name: 'worker 1' });
+  await until(() => beats.some(({ process }) => process));
+  expect(beats.filter(({ process }) => process).map(acceptedIn)).toEqual([1]);
+  worker.kill();
+  await exited;
+  await system.stop();
+});
+
+it('the counts of a worker that died stay in the metrics', async () => {
+  const system = await System.start({ workers: 1, processor: false });
+  const url = system.endpoint(await system.createProject());
+  const accepted = () => system.metric('sluice_requests_total', '{endpoint="ingest",outcome="accepted"}');
+  expect(await post(url)).toBe(200);
+  await until(async () => (await accepted()) === 1);
+  const [first = 0] = childrenOf(system.ingest.child.pid ?? 0);
+  process.kill(first, 'SIGKILL');
+  await until(async () => (await post(url)) === 200);
+  await until(async () => (await accepted()) === 2);
+  await system.stop();
+});

@@ -20,6 +20,11 @@ export class Distribution {
     this.counts = new Array<number>(bounds.length + 1).fill(0);
   }
 
+  /** Number of all observations. */
+  get count(): number {
+    return this.counts.reduce((sum, count) => sum + count, 0);
+  }
+
   /**
    * Counts an observation.
    * @param times how often the value was observed
