@@ -1,5 +1,5 @@
 /** The built program as a child process, as a user runs it. */
-import { type ChildProcess, spawn } from 'node:child_process';
+import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
@@ -128,6 +128,24 @@ it('ends when NATS takes its connection and then says nothing', async () => {
   expect(await child.ended).toBe(1);
   expect(child.err()).toContain('NATS cannot be reached at nats://127.0.0.1:');
   mute.close();
+});
+
+/** Imports modules of dist one after the other; says after each whether ioredis is loaded by now. */
+const LOADS = `
+  import { createRequire } from 'node:module';
+  const { cache } = createRequire('${PROGRAM}');
+  for (const path of process.argv.slice(1)) {
+    await import(new URL(path, 'file://${PROGRAM}').href);
+    console.log(path, Object.keys(cache).some((file) => file.includes('/ioredis/')));
+  }
+`;
+
+it('programs that serve are loaded without the client of Redis, which only workers always need', () => {
+  const serve = ['commands/run-program.js', 'commands/processor.js', 'commands/ingest.js', 'commands/dev/dev.js'];
+  const args = ['--input-type=module', '-e', LOADS, ...serve, 'ingest/limit/redis.js'];
+  const said = execFileSync(process.execPath, args, { encoding: 'utf8' });
+  const lines = [...serve.map((path) => `${path} false`), 'ingest/limit/redis.js true'];
+  expect(said).toBe(`${lines.join('\n')}\n`);
 });
 
 describe('the program', () => {

@@ -17,15 +17,12 @@ const NANOS = 1e9;
 
 /**
  * The `process_*` and `nodejs_*` metrics of this process, under the names that prom-client gives
- * them. Between two scrapes only the delays of the event loop are collected.
+ * them. Between two scrapes only the delays of the event loop are collected. A process that nobody
+ * scrapes does not collect them, so it sleeps longer.
  */
 export class ProcessFigures {
   readonly #delays: IntervalHistogram = monitorEventLoopDelay({ resolution: LOOP_MS });
   #keptSince = performance.now();
-
-  constructor() {
-    this.#delays.enable();
-  }
 
   stop(): void {
     this.#delays.disable();
@@ -33,6 +30,7 @@ export class ProcessFigures {
 
   /** @param name value of the label `process` */
   async snapshot(name: string): Promise<MetricsSnapshot> {
+    this.#delays.enable(); // does nothing after the first scrape
     const value = (metric: string, help: string, number: number | undefined): MetricsSnapshot[number] => {
       const kind = metric.endsWith('_total') ? counter : gauge;
       return kind(metric, help, number === undefined ? [] : [[{ process: name }, number]]);
