@@ -6,9 +6,9 @@ import { systemClock } from '../lib/clock.ts';
 import { createLog } from '../lib/log.ts';
 import type { BroughtObject } from '../sink/backfill.ts';
 import { SinkSettingError, UnavailableError } from '../sink/unavailable.ts';
+import { CommandError, UsageError } from './command-error.ts';
 import { printJson, printLine } from './print.ts';
 import { parseProjectId, refuse } from './project/fields.ts';
-import { CommandError, UsageError } from './command-error.ts';
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;

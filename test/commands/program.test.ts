@@ -141,7 +141,12 @@ const LOADS = `
 `;
 
 it('programs that serve are loaded without the client of Redis, which only workers always need', () => {
-  const serve = ['commands/run-program.js', 'commands/processor.js', 'commands/ingest.js', 'commands/dev/dev.js'];
+  const serve = [
+    'commands/run-program.js',
+    'commands/processor.js',
+    'commands/ingest.js',
+    'commands/dev/dev.js',
+  ];
   const args = ['--input-type=module', '-e', LOADS, ...serve, 'ingest/limit/redis.js'];
   const said = execFileSync(process.execPath, args, { encoding: 'utf8' });
   const lines = [...serve.map((path) => `${path} false`), 'ingest/limit/redis.js true'];

@@ -5,10 +5,10 @@ import { entryOf, type Replayed } from '../../management/dead-letters/replay.ts'
 import { faultOf } from '../../management/failure.ts';
 import { reasonOf } from '../../management/operation-error.ts';
 import type { Operations } from '../../management/operations.ts';
+import { CommandError, UsageError } from '../command-error.ts';
 import { printJson, printLine } from '../print.ts';
 import { integerIn, parseProjectId } from '../project/fields.ts';
 import { parsePast } from '../project/keys.ts';
-import { CommandError, UsageError } from '../command-error.ts';
 import { type ApiFlags, withApi, withOperations } from '../session.ts';
 import { factsText, lettersText, letterText, rawBytes } from './text.ts';
 

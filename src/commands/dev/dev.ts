@@ -10,9 +10,9 @@ import { checkPortIsFree, PortError } from '../../lib/port-check.ts';
 import { untilStopped } from '../../lib/shutdown.ts';
 import { STREAM_BYTES_DEV } from '../../limits.ts';
 import { rateLimitOf } from '../../projects/project.ts';
+import { UsageError } from '../command-error.ts';
 import { printLine } from '../print.ts';
 import { integerIn } from '../project/fields.ts';
-import { UsageError } from '../command-error.ts';
 import { DATA, DevStart, type DevSystem } from './system.ts';
 
 type Flags = { port?: number; adminPort?: number; workers?: number; dataDir: string; reset?: boolean };

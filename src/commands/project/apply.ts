@@ -9,8 +9,8 @@ import { type ProjectJson, recordOf } from '../../management/project-json.ts';
 import { withoutKeys } from '../../projects/audit-change.ts';
 import type { StoredProject } from '../../projects/names.ts';
 import { compareIds } from '../../projects/project-store.ts';
-import { printJson, printLine } from '../print.ts';
 import { CommandError, UsageError } from '../command-error.ts';
+import { printJson, printLine } from '../print.ts';
 import { type ApiFlags, printUrls, withOperations } from '../session.ts';
 import { type Changes, changesBetween, changesText, doubtsOf, heldNames, isNothing } from './changes.ts';
 import {

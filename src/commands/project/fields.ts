@@ -15,8 +15,8 @@ import {
   rateLimitOf,
 } from '../../projects/project.ts';
 import { SCRUBS, type Scrub } from '../../stream/frame.ts';
-import { record } from '../print.ts';
 import { UsageError } from '../command-error.ts';
+import { record } from '../print.ts';
 
 /**
  * Flags of a project. A flag that was not given is absent. `none` stays a word, because commander

@@ -13,8 +13,8 @@ import { Connections } from '../../management/connections.ts';
 import { ProjectMove } from '../../management/move-project.ts';
 import { reasonOf } from '../../management/operation-error.ts';
 import { operatorName } from '../../projects/audit-log.ts';
-import { printJson, printLine } from '../print.ts';
 import { CommandError, UsageError } from '../command-error.ts';
+import { printJson, printLine } from '../print.ts';
 import { type Session, withSession } from '../session.ts';
 import { parseProjectId } from './fields.ts';
 

@@ -11,8 +11,8 @@ import {
 import type { RecordedChange } from '../../projects/audit-change.ts';
 import { UnreadableError } from '../../projects/names.ts';
 import type { Plan } from '../../projects/project.ts';
-import { harmless, inOneLine, printJson, printLine, printStates, table } from '../print.ts';
 import { CommandError, UsageError } from '../command-error.ts';
+import { harmless, inOneLine, printJson, printLine, printStates, table } from '../print.ts';
 import { type ApiFlags, printUrls, remarkOnUrls, type Session, withApi, withOperations } from '../session.ts';
 import { applyCommand, exportCommand } from './apply.ts';
 import { changesOf, type ProjectFlags, parseProjectId, projectText, withProjectFlags } from './fields.ts';

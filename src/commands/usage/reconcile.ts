@@ -30,9 +30,9 @@ import { UnavailableError } from '../../sink/unavailable.ts';
 import { readBacklog } from '../../stream/backlog.ts';
 import type { NatsLink } from '../../stream/nats.ts';
 import { CONSUMER, FRAME_STREAMS, streamName, streamSubject } from '../../stream/topology.ts';
+import { CommandError, UsageError } from '../command-error.ts';
 import { printJson, printLine } from '../print.ts';
 import { integerIn, parseProjectId } from '../project/fields.ts';
-import { CommandError, UsageError } from '../command-error.ts';
 import { type ApiFlags, type Session, withSession } from '../session.ts';
 
 const POLL_MS = 200;
