@@ -91,7 +91,7 @@ const privateMib = (pid: number): number =>
   Number(/^Anonymous:\s+(\d+) kB/m.exec(readFileSync(`/proc/${pid}/smaps_rollup`, 'utf8'))?.[1]) / 1024;
 
 it.runIf(process.platform === 'linux')(
-  'dev gives both to the processor; at rest all its processes have 150 MiB of their own, dev itself 32',
+  'dev gives both to the processor; at rest all its processes have 120 MiB of their own, dev itself 36',
   async () => {
     const dir = temporaryFolder('young-space');
     const ports = ['--port', `${await lastingPort()}`, '--admin-port', `${await lastingPort()}`];
@@ -113,7 +113,7 @@ it.runIf(process.platform === 'linux')(
       expect(processors).toEqual([expect.arrayContaining([...PROCESSOR_FLAGS])]);
       // V8 gives pages back some seconds after it has emptied them.
       await until(
-        () => treeOf(own).reduce((sum, pid) => sum + privateMib(pid), 0) <= 150 && privateMib(own) <= 32,
+        () => treeOf(own).reduce((sum, pid) => sum + privateMib(pid), 0) <= 120 && privateMib(own) <= 36,
       );
     } finally {
       dev.kill('SIGTERM');
