@@ -210,13 +210,6 @@ describe('a consumer that waits for what is gone', () => {
   }
   const floorOf = async () => (await manager.consumers.info(STREAM, 'processor')).ack_floor.stream_seq;
 
-  it('has its floor before what is there: nats-server 2.9.10 forgets what is gone, and the floor stays', async () => {
-    await loseFirst();
-    await acknowledgeGone(link, { stream: STREAM, consumer: 'processor' });
-    await until(async () => (await floorOf()) === 5);
-    expect((await manager.consumers.info(STREAM, 'processor')).num_ack_pending).toBe(5);
-  });
-
   /** The same of ten that were given out twice, behind one that was acknowledged and is still there. */
   async function loseBehindLeftover(): Promise<void> {
     await manager.consumers.update(STREAM, 'processor', { ack_wait: nanos(1_000) });

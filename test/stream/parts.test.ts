@@ -48,15 +48,6 @@ const digested = (entry: EnvelopeEntry) => ({
 });
 
 describe('a large entry', () => {
-  it('of 4.9 MB leaves as parts and comes back whole', async () => {
-    await start();
-    const payload = plain(randomBytes(4_900_000));
-    expect(await broker.publish(envelopeOf(1, payload))).toBe('stored');
-    expect(await broker.messageCount('SLUICE_CHUNKS')).toBe(10);
-    expect(digested(await received())).toEqual(digested(envelopeOf(1, payload)));
-    expect(broker.publisher.inFlightBytes).toBe(0);
-  });
-
   it('of several items comes out of a file', async () => {
     await start();
     const payloads = [1_500_000, 0, 300, 700_000].map((length) => plain(randomBytes(length)));
@@ -138,29 +129,17 @@ describe('a large entry', () => {
     expect(tally.counts()).toEqual({ refused: LARGE_ENTRIES_ACTIVE_MAX + 1 });
   });
 
-  it('is refused at its deadline when its parts were not all stored: no frame names them', async () => {
+  it.each([
+    ['never ends, at its deadline', () => new Promise<never>(() => undefined)],
+    ['fails', () => Promise.reject(new Error('EIO'))],
+  ])('is refused when the read of a later part %s: no frame names the others', async (_how, read) => {
     await start();
-    const slow: ByteSource = {
+    const source: ByteSource = {
       length: 2_000_000,
-      read: (offset, length) =>
-        offset === 0 ? Promise.resolve(randomBytes(length)) : new Promise(() => undefined),
+      read: (offset, length) => (offset === 0 ? Promise.resolve(randomBytes(length)) : read()),
     };
     const tally = new Tally(broker.publisher);
-    tally.publish(spooled(envelopeOf(1, new Uint8Array(2_000_000))), 200, slow);
-    await broker.publisher.drain();
-    expect(tally.counts()).toEqual({ refused: 1 });
-    expect(await broker.messageCount('SLUICE_EVENTS')).toBe(0);
-  });
-
-  it('is refused when its source cannot be read', async () => {
-    await start();
-    const broken: ByteSource = {
-      length: 2_000_000,
-      read: (offset) =>
-        offset > 0 ? Promise.reject(new Error('EIO')) : Promise.resolve(randomBytes(508 * 1024)),
-    };
-    const tally = new Tally(broker.publisher);
-    tally.publish(spooled(envelopeOf(1, new Uint8Array(2_000_000))), 2_000, broken);
+    tally.publish(spooled(envelopeOf(1, new Uint8Array(2_000_000))), 200, source);
     await broker.publisher.drain();
     expect(tally.counts()).toEqual({ refused: 1 });
     expect(await broker.messageCount('SLUICE_EVENTS')).toBe(0);
@@ -175,18 +154,21 @@ describe('a large entry', () => {
     broker.thaw();
     expect(await result).toBe('stored');
     expect(await broker.messageCount('SLUICE_CHUNKS')).toBe(10);
+    expect(broker.publisher.inFlightBytes).toBe(0);
     expect(digested(await received())).toEqual(digested(envelopeOf(1, payload)));
   });
 });
 
-describe('reading parts', () => {
-  const publishLarge = async (): Promise<PartsRef> => {
-    await start();
-    await broker.publish(envelopeOf(1, randomBytes(1_200_000)));
-    const [[entry]] = (await broker.frames('SLUICE_EVENTS')) as [[EnvelopeEntry]];
-    return entry.parts as PartsRef;
-  };
+const LARGE = plain(randomBytes(1_200_000));
+/** @param lines of the broker's configuration */
+async function publishLarge(lines: string[] = []): Promise<PartsRef> {
+  broker = await Broker.start({ lines });
+  await broker.publish(envelopeOf(1, LARGE));
+  const [[entry]] = (await broker.frames('SLUICE_EVENTS')) as [[EnvelopeEntry]];
+  return entry.parts as PartsRef;
+}
 
+describe('reading parts', () => {
   it('says when one is gone', async () => {
     const ref = await publishLarge();
     await broker.manager.streams.deleteMessage('SLUICE_CHUNKS', ref.sequences[1]!);
@@ -217,41 +199,18 @@ describe('reading parts', () => {
 });
 
 describe('where parts are read', () => {
-  const payload = plain(randomBytes(1_200_000));
-  const publishLarge = async (lines: string[] = []): Promise<PartsRef> => {
-    broker = await Broker.start({ lines });
-    await broker.publish(envelopeOf(1, payload));
-    const [[entry]] = (await broker.frames('SLUICE_EVENTS')) as [[EnvelopeEntry]];
-    return entry.parts as PartsRef;
-  };
-  /** How many requests came under this subject while `work` ran. */
-  const countOf = async (subject: string, work: () => Promise<unknown>): Promise<number> => {
+  /** How often the leader was asked for a message while `work` ran. */
+  const asksOfLeader = async (work: () => Promise<unknown>): Promise<number> => {
     let asked = 0;
-    const listener = broker.link.subscribe(subject, () => asked++);
+    const listener = broker.link.subscribe('$JS.API.STREAM.MSG.GET.>', () => asked++);
     await broker.link.connection.flush();
     await work();
     await listener.drain();
     return asked;
   };
-  /** How often the leader was asked for a message while `work` ran. */
-  const asksOfLeader = (work: () => Promise<unknown>) => countOf('$JS.API.STREAM.MSG.GET.>', work);
   const readsThem = async (ref: PartsRef): Promise<void> => {
-    expect(sha256(await readParts(broker.link, ref))).toBe(sha256(payload));
+    expect(sha256(await readParts(broker.link, ref))).toBe(sha256(LARGE));
   };
-
-  it('directly, as raw bytes: the leader puts them into JSON', async () => {
-    const ref = await publishLarge();
-    expect(await asksOfLeader(() => readsThem(ref))).toBe(0);
-  });
-
-  it('directly, which it asks the broker about once and not for each entry', async () => {
-    const ref = await publishLarge();
-    const readTwice = async (): Promise<void> => {
-      await readsThem(ref);
-      await readsThem(ref);
-    };
-    expect(await countOf('$JS.API.STREAM.INFO.SLUICE_CHUNKS', readTwice)).toBe(1);
-  });
 
   it('at the leader where an earlier setup made the stream, and directly once a setup allows it', async () => {
     const ref = await publishLarge();

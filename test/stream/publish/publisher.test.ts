@@ -1,8 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { StorageType } from '@nats-io/jetstream';
 import { afterEach, describe, expect, it } from 'vitest';
-import { systemClock } from '../../../src/lib/clock.ts';
-import { createLog } from '../../../src/lib/log.ts';
 import {
   BROKER_AWAY_MS_MAX,
   FRAME_ENTRIES_MAX,
@@ -11,11 +9,8 @@ import {
   STREAM_BYTES_IN_FLIGHT_MAX,
 } from '../../../src/limits.ts';
 import { decodeFrame, type Entry } from '../../../src/stream/frame.ts';
-import { NatsLink } from '../../../src/stream/nats.ts';
-import { Publisher } from '../../../src/stream/publish/publisher.ts';
 import { follow } from '../../../src/stream/tail.ts';
 import { link } from '../../projects/broker.ts';
-import { natsServer } from '../../support/servers.ts';
 import {
   Broker,
   type BrokerOptions,
@@ -48,13 +43,6 @@ async function overfill(): Promise<Tally> {
 }
 
 describe('a publisher', () => {
-  it('stores an entry alone when nothing else is there', async () => {
-    await start();
-    expect(await broker.publish(envelopeOf(1))).toBe('stored');
-    expect(await broker.frames('SLUICE_EVENTS')).toEqual([[envelopeOf(1)]]);
-    expect(broker.publisher.inFlightBytes).toBe(0);
-  });
-
   it('packs the entries of a turn into few frames, in order', async () => {
     await start();
     const tally = new Tally(broker.publisher);
@@ -70,24 +58,7 @@ describe('a publisher', () => {
     expect(frames.flat()).toEqual(numbersTo(1_000).map((number) => envelopeOf(number)));
     expect(broker.publisher.stats.publishes).toEqual({ SLUICE_EVENTS: frames.length });
     expect(broker.publisher.stats.frameEntries.sum).toBe(1_000);
-  });
-
-  it('lets frames grow while others are on their way', async () => {
-    await start();
-    const tally = new Tally(broker.publisher);
-    await broker.freeze();
-    for (const turn of numbersTo(300)) {
-      for (const number of numbersTo(10)) tally.publish(envelopeOf(turn * 10 + number), 10_000);
-      await new Promise((resolve) => setImmediate(resolve));
-    }
-    broker.thaw();
-    await broker.publisher.drain();
-    expect(tally.counts()).toEqual({ stored: 3_000 });
-    const frames = await broker.frames('SLUICE_EVENTS');
-    const lengths = frames.map((frame) => frame.length);
-    expect(lengths.slice(0, FRAMES_IN_FLIGHT_EAGER)).toEqual(Array(FRAMES_IN_FLIGHT_EAGER).fill(10));
-    expect(Math.max(...lengths)).toBe(FRAME_ENTRIES_MAX);
-    expect(frames.length).toBeLessThan(20);
+    expect(broker.publisher.inFlightBytes).toBe(0);
   });
 
   it('keeps a frame within half of what the broker takes', async () => {
@@ -276,48 +247,6 @@ describe('a publisher whose broker fails', () => {
     expect(others.counts()).toEqual({ stored: 1 });
   });
 
-  it('refuses at once while the broker is away for longer, and recovers by itself', async () => {
-    await start();
-    await broker.publish(envelopeOf(1));
-    broker.server.process.kill('SIGKILL');
-    await expect.poll(() => broker.publisher.available).toBe(false);
-    const tally = new Tally(broker.publisher);
-    tally.publish(envelopeOf(2));
-    expect(tally.counts()).toEqual({ refused: 1 });
-    await broker.restart();
-    await expect.poll(() => broker.publisher.available).toBe(true);
-    expect(await broker.publish(envelopeOf(3))).toBe('stored');
-    expect(await broker.eventIds('SLUICE_EVENTS')).toEqual([idOf(1), idOf(3)]);
-  });
-
-  /** Kills the broker and starts it again while entries come. @returns undefined when it took too long, on a busy machine */
-  async function restartUnderLoad(tally: Tally): Promise<number | undefined> {
-    broker.server.process.kill('SIGKILL');
-    const killedAt = performance.now();
-    let sent = 0;
-    const load = setInterval(() => tally.publish(envelopeOf(sent++), 10_000), 8);
-    await broker.restart();
-    await expect.poll(() => broker.link.connected, { interval: 5 }).toBe(true);
-    const awayMs = performance.now() - killedAt;
-    clearInterval(load);
-    await broker.publisher.drain();
-    return awayMs < 0.8 * BROKER_AWAY_MS_MAX ? sent : undefined;
-  }
-
-  it('stores everything once when the broker is killed and started again within a moment', async () => {
-    for (let tries = 0; tries < 10; tries++) {
-      await start();
-      const tally = new Tally(broker.publisher);
-      const sent = await restartUnderLoad(tally);
-      if (sent) {
-        expect(tally.counts()).toEqual({ stored: sent });
-        return expect((await broker.eventIds('SLUICE_EVENTS')).sort()).toEqual(numbersTo(sent).map(idOf));
-      }
-      await broker.close();
-    }
-    throw new Error('the broker never came back within a moment');
-  });
-
   it('refuses what it never sent once the broker has been away for longer, and what does not fit while it waits', async () => {
     await start();
     await broker.publish(envelopeOf(1));
@@ -382,19 +311,5 @@ describe('a publisher whose broker fails', () => {
     expect(tally.idsOf('stored').filter((id) => !stored.has(id))).toEqual([]);
     expect(tally.idsOf('refused').filter((id) => stored.has(id))).toEqual([]);
     expect(tally.idsOf('stored').length).toBeGreaterThan(100);
-  });
-
-  it('starts before its streams do', async () => {
-    await start();
-    const bare = await natsServer();
-    const log = createLog('silent');
-    const link = await NatsLink.connect({ urls: [bare.url], name: 'test', log });
-    const publisher = new Publisher({ link, shards: 1, clock: systemClock, log });
-    const tally = new Tally(publisher);
-    tally.publish(envelopeOf(1));
-    await publisher.drain();
-    expect(tally.counts()).toEqual({ refused: 1 });
-    await link.close();
-    await bare.close();
   });
 });

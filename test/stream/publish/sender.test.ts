@@ -64,11 +64,6 @@ async function deliver(answers: Answer[], options: Options = {}) {
 }
 
 describe('a delivery', () => {
-  it('is stored when the stream says so, with its sequence number', async () => {
-    const { delivered } = await deliver([stored]);
-    expect(delivered).toEqual({ result: 'stored', sequence: 7 });
-  });
-
   it.each([10002, 10039, 10047, 10054, 10109])('is refused at once for error %i', async (code) => {
     const { delivered, ids } = await deliver([error(code), stored]);
     expect(delivered).toMatchObject({ result: 'refused' });
