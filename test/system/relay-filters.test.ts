@@ -15,8 +15,14 @@ import { LIMIT_CASES } from '../support/relay-tests/limits.ts';
 import { type NewProject, type Project, System, until } from '../support/system.ts';
 
 const STORED_TYPES = 'attachment,session,user_report,profile,replay_video';
-const FILTERED = FILTER_CASES.map((one, at) => ({ ...one, name: `${one.from}, ${at}` }));
-const ORIGINS = ORIGIN_CASES.map((one, at) => ({ ...one, name: `${one.from}, ${at}` }));
+const FILTERED = FILTER_CASES.map((one, at) => ({
+  ...one,
+  name: `${one.from}, ${at}: ${JSON.stringify(one.payload)}`,
+}));
+const ORIGINS = ORIGIN_CASES.map((one, at) => ({
+  ...one,
+  name: `${one.from}, ${at}: ${one.origin} and ${one.patterns.join(', ')}`,
+}));
 
 let system: System;
 const answers = new Map<string, Sent>();
@@ -33,12 +39,13 @@ beforeAll(async () => {
   for (const one of [...FILTERED, ...ORIGINS]) {
     const settings = settingsOf(one);
     const name = JSON.stringify(settings);
-    if (!projects.has(name)) projects.set(name, await store.create({ plan: 'Platform', overage: false, ...settings }));
+    if (!projects.has(name))
+      projects.set(name, await store.create({ plan: 'Platform', overage: false, ...settings }));
   }
   await system.registryKnown();
   for (const one of FILTERED) {
     const { type = 'event', payload, agent, taken } = one;
-    const headers = agent === undefined ? {} : { 'user-agent': agent };
+    const headers: Record<string, string> = agent === undefined ? {} : { 'user-agent': agent };
     const sent = await send(projectOf(one), `{"type":"${type}"}\n${JSON.stringify(payload)}`, headers);
     answers.set(one.name, sent);
     wanted.set(sent.id, taken === undefined ? [type] : []);
@@ -81,7 +88,7 @@ function storedTypes(): Map<string, string[]> {
 }
 
 describe('an inbound filter', () => {
-  it.each(FILTERED)('$name: $payload', ({ name, taken }) => {
+  it.each(FILTERED.map((one) => [one.name, one] as const))('%s', (name, { taken }) => {
     expect(answers.get(name)).toMatchObject({
       status: 200,
       filtered: taken ?? null,
@@ -89,7 +96,7 @@ describe('an inbound filter', () => {
     });
   });
 
-  it.each(ORIGINS)('$name: $patterns and $origin', ({ name, isTaken }) => {
+  it.each(ORIGINS.map((one) => [one.name, one] as const))('%s', (name, { isTaken }) => {
     expect(answers.get(name)).toMatchObject({
       status: 200,
       filtered: isTaken ? 'origin' : null,
@@ -100,7 +107,10 @@ describe('an inbound filter', () => {
   it.each(REFUSED_PATTERNS)('has no pattern %s of Relay', async (pattern) => {
     const args = ['project', 'create', '--plan', 'Pro', '--allow-origin', pattern];
     const { status, err } = await runCommand(args, system.env);
-    expect([status, err]).toEqual([2, expect.stringContaining(`${JSON.stringify(pattern)} is no origin pattern`)]);
+    expect([status, err]).toEqual([
+      2,
+      expect.stringContaining(`${JSON.stringify(pattern)} is no origin pattern`),
+    ]);
   });
 });
 
@@ -110,16 +120,25 @@ const ITEMS: Readonly<Record<string, string>> = {
 };
 const items = (types: readonly string[]): string =>
   types.map((type) => ITEMS[type] ?? `{"type":"${type}"}\n{"items":[]}`).join('\n');
-const OF_CATEGORY = { errors: 'event', transactions: 'transaction', spans: 'span', logs: 'log', replays: 'replay_event' };
+const OF_CATEGORY = {
+  errors: 'event',
+  transactions: 'transaction',
+  spans: 'span',
+  logs: 'log',
+  replays: 'replay_event',
+};
 
 describe('a limit of a category', () => {
-  it.each(LIMIT_CASES)('$from: of $types over the limit of $over it leaves $left', async ({ types, over, left }) => {
-    const project = await system.createProject({ rateLimits: { [over]: 1 } });
-    expect(await send(project, items([OF_CATEGORY[over]]))).toMatchObject({ status: 200, hint: null });
-    const sent = await send(project, items(types));
-    expect(sent.status).toBe(left.length === 0 ? 429 : 200);
-    wanted.set(sent.id, left);
-  });
+  it.each(LIMIT_CASES)(
+    '$from: of $types over the limit of $over it leaves $left',
+    async ({ types, over, left }) => {
+      const project = await system.createProject({ rateLimits: { [over]: 1 } });
+      expect(await send(project, items([OF_CATEGORY[over]]))).toMatchObject({ status: 200, hint: null });
+      const sent = await send(project, items(types));
+      expect(sent.status).toBe(left.length === 0 ? 429 : 200);
+      wanted.set(sent.id, left);
+    },
+  );
 
   it('rate_limits.rs: enforce_pass_empty: passes an envelope without items', async () => {
     const project = await system.createProject({ rateLimits: { errors: 1 } });
@@ -130,7 +149,10 @@ describe('a limit of a category', () => {
     const project = await system.createProject({ rateLimits: { errors: 1, transactions: 1 } });
     await send(project, items(['event', 'transaction']));
     const { status, hint } = await send(project, items(['event', 'transaction']));
-    expect([status, hint]).toEqual([429, expect.stringMatching(/^\d+:error:project,\d+:transaction:project$/)]);
+    expect([status, hint]).toEqual([
+      429,
+      expect.stringMatching(/^\d+:error:project,\d+:transaction:project$/),
+    ]);
   });
 });
 

@@ -77,10 +77,14 @@ const hasId = ({ status, path = 'envelope/' }: RelayRequest): boolean =>
   status === 200 && !path.startsWith('integration/');
 
 describe('a request is answered, and its items are stored', () => {
-  it.each(REQUESTS)('$name', async (one) => {
+  it.each(REQUESTS.map((one) => [one.name, one] as const))('%s', async (_name, one) => {
     const { status, headers, id } = answers.get(one.name) as Answer;
     const wanted = { 'x-service-empty': one.empty ?? null, ...one.answer };
-    expect({ status, id, ...Object.fromEntries(Object.keys(wanted).map((name) => [name, headers.get(name)])) }).toEqual({
+    expect({
+      status,
+      id,
+      ...Object.fromEntries(Object.keys(wanted).map((name) => [name, headers.get(name)])),
+    }).toEqual({
       status: one.status,
       id: hasId(one) ? (one.id ?? expect.stringMatching(/^[0-9a-f]{32}$/)) : undefined,
       ...wanted,
@@ -99,7 +103,9 @@ describe('a request is answered, and its items are stored', () => {
 it('security_report.py: security_report_expose_headers: pages may read the headers that SDKs read', () => {
   for (const { headers } of answers.values()) {
     const exposed = headers.get('access-control-expose-headers')?.toLowerCase().split(', ');
-    expect(exposed).toEqual(expect.arrayContaining(['x-sentry-error', 'x-sentry-rate-limits', 'retry-after']));
+    expect(exposed).toEqual(
+      expect.arrayContaining(['x-sentry-error', 'x-sentry-rate-limits', 'retry-after']),
+    );
   }
 });
 

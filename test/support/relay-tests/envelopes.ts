@@ -37,7 +37,11 @@ const noItems = (from: string, it: string, body: string): RelayRequest => ({
 const PARSED: readonly RelayRequest[] = [
   noItems('mod.rs: deserialize_envelope_empty', 'a header without a line feed', json(HEADER)),
   noItems('mod.rs: deserialize_envelope_empty_newline', 'a header with a line feed', `${json(HEADER)}\n`),
-  noItems('mod.rs: parse_request_envelope, no_dsn, no_origin', 'a header of an id alone', json({ event_id: ID })),
+  noItems(
+    'mod.rs: parse_request_envelope, no_dsn, no_origin',
+    'a header of an id alone',
+    json({ event_id: ID }),
+  ),
   {
     from: 'mod.rs: deserialize_envelope_empty_item_newline',
     it: 'two empty attachments, of which the last has a line feed',
@@ -107,7 +111,10 @@ const PARSED: readonly RelayRequest[] = [
   {
     from: 'mod.rs: deserialize_envelope_view_hierarchy; attachments.py: view_hierarchy_processing',
     it: 'an attachment of another attachment_type',
-    body: envelope(HEADER, sized('attachment', '{"windows":[]}', { attachment_type: 'event.view_hierarchy' })),
+    body: envelope(
+      HEADER,
+      sized('attachment', '{"windows":[]}', { attachment_type: 'event.view_hierarchy' }),
+    ),
     status: 200,
     id: ID,
     stored: [['attachment', Buffer.from('{"windows":[]}'), { attachment_type: 'event.view_hierarchy' }]],
@@ -187,7 +194,10 @@ const PARSED: readonly RelayRequest[] = [
   {
     from: 'item.rs: internal_content_type_does_parse',
     it: 'an attachment of a content type that Relay uses inside',
-    body: envelope(HEADER, sized('attachment', '12345', { content_type: 'application/vnd.x.otel.logs+json' })),
+    body: envelope(
+      HEADER,
+      sized('attachment', '12345', { content_type: 'application/vnd.x.otel.logs+json' }),
+    ),
     status: 200,
     id: ID,
     stored: [['attachment', Buffer.from('12345')]],
@@ -196,7 +206,13 @@ const PARSED: readonly RelayRequest[] = [
 
 const logs = (...items: readonly object[]): string => json({ items });
 /** A container of logs whose header may be wrong. */
-const oddLogs = (from: string, it: string, header: object, payload = logs(LOG), type = 'log'): RelayRequest => ({
+const oddLogs = (
+  from: string,
+  it: string,
+  header: object,
+  payload = logs(LOG),
+  type = 'log',
+): RelayRequest => ({
   from: `container.rs: ${from}`,
   it,
   differs: true,
@@ -234,8 +250,19 @@ const CONTAINERS: readonly RelayRequest[] = [
     content_type: undefined,
   }),
   oddLogs('container_deserialize_missing_items', 'logs without items', {}, json({ items2: [LOG] })),
-  oddLogs('container_invalid_meta', 'logs of a version that is a word', {}, json({ version: 'x', items: [LOG] })),
-  oddLogs('container_deserialize_invalid_item_type', 'spans of the content type of logs', {}, logs(LOG), 'span'),
+  oddLogs(
+    'container_invalid_meta',
+    'logs of a version that is a word',
+    {},
+    json({ version: 'x', items: [LOG] }),
+  ),
+  oddLogs(
+    'container_deserialize_invalid_item_type',
+    'spans of the content type of logs',
+    {},
+    logs(LOG),
+    'span',
+  ),
   {
     from: 'ourlogs.py: ourlog_extraction_with_sentry_logs_with_missing_fields',
     it: 'a log with a time, a level, a text and a trace alone',
@@ -312,7 +339,10 @@ const CONTAINERS: readonly RelayRequest[] = [
     ),
     status: 200,
     stored: [
-      ['span', { items: [{ ...SPAN_V2, is_segment: true, attributes: { a: { value: true, type: 'string' } } }] }],
+      [
+        'span',
+        { items: [{ ...SPAN_V2, is_segment: true, attributes: { a: { value: true, type: 'string' } } }] },
+      ],
     ],
   },
   {
@@ -346,7 +376,9 @@ const CONTAINERS: readonly RelayRequest[] = [
       ...[1, 2].map((at) => sized('span', { op: 'ui.webvital.lcp', span_id: SPAN, start_timestamp: at })),
     ),
     status: 200,
-    stored: [1, 2].map((at): Stored => ['span', { op: 'ui.webvital.lcp', span_id: SPAN, start_timestamp: at }]),
+    stored: [1, 2].map(
+      (at): Stored => ['span', { op: 'ui.webvital.lcp', span_id: SPAN, start_timestamp: at }],
+    ),
   },
   {
     from: 'trace_metrics.py: trace_metric_extraction, validation',
@@ -354,7 +386,9 @@ const CONTAINERS: readonly RelayRequest[] = [
     differs: true,
     body: lines({}, container('trace_metric', 2), { items: [METRIC, { ...METRIC, type: undefined }] }),
     status: 200,
-    stored: [['trace_metric', { items: [METRIC, { timestamp: AT, trace_id: TRACE, name: 'jobs', value: 1 }] }]],
+    stored: [
+      ['trace_metric', { items: [METRIC, { timestamp: AT, trace_id: TRACE, name: 'jobs', value: 1 }] }],
+    ],
   },
 ];
 
@@ -372,7 +406,12 @@ const TRANSACTION = {
   measurements: { LCP: { value: 420.5 }, cls: { value: null }, fp: { value: 'a paint' }, odd: 'string' },
   spans: [{ op: 'http', span_id: SPAN, start_timestamp: 1000.5, timestamp: 2000.5, trace_id: TRACE }],
 };
-const SPAN_LINK = { trace_id: TRACE, span_id: SPAN, sampled: false, attributes: { text: 'a', number: 42, yes: true } };
+const SPAN_LINK = {
+  trace_id: TRACE,
+  span_id: SPAN,
+  sampled: false,
+  attributes: { text: 'a', number: 42, yes: true },
+};
 const LINKED = {
   ...TRANSACTION,
   contexts: {
@@ -381,7 +420,13 @@ const LINKED = {
   },
   spans: [{ ...TRANSACTION.spans[0], links: [SPAN_LINK, { trace_id: TRACE, span_id: SPAN }] }],
 };
-const REPLAY_EVENT = { type: 'replay_event', replay_id: ID, event_id: ID, segment_id: 0, urls: ['a.example'] };
+const REPLAY_EVENT = {
+  type: 'replay_event',
+  replay_id: ID,
+  event_id: ID,
+  segment_id: 0,
+  urls: ['a.example'],
+};
 const USER_REPORT = { name: 'Jo', email: '', comments: 'good', event_id: ID };
 const CRASH = { exception: { values: [{ type: 'SIGSEGV', value: 'a fault' }] } };
 const FEEDBACK = { type: 'feedback', event_id: ID, contexts: { feedback: { message: 'slow' } } };
@@ -431,7 +476,11 @@ const ITEMS: readonly RelayRequest[] = [
     from: 'envelope.py: measurement_items_envelope, normalize_measurement_interface, ops_breakdowns and others',
     it: 'a transaction with odd measurements, and measurements in an item of their own',
     differs: true,
-    body: envelope({ event_id: ID }, sized('transaction', TRANSACTION), sized('measures', { foo: { value: 1 } })),
+    body: envelope(
+      { event_id: ID },
+      sized('transaction', TRANSACTION),
+      sized('measures', { foo: { value: 1 } }),
+    ),
     status: 200,
     id: ID,
     stored: [['transaction', TRANSACTION]],
@@ -542,7 +591,11 @@ const ITEMS: readonly RelayRequest[] = [
     it: 'a profile beside its transaction and an attachment',
     body: envelope(
       {},
-      ...[sized('transaction', TRANSACTION), sized('profile', { version: '1' }), sized('attachment', 'foobar')],
+      ...[
+        sized('transaction', TRANSACTION),
+        sized('profile', { version: '1' }),
+        sized('attachment', 'foobar'),
+      ],
     ),
     status: 200,
     stored: [
@@ -629,7 +682,9 @@ const ITEMS: readonly RelayRequest[] = [
     from: 'attachments.py: event_with_attachment',
     it: 'an event with an attachment without a name, compressed',
     headers: { 'content-encoding': 'gzip' },
-    body: gzipSync(envelope({ event_id: ID }, sized('event', MESSAGE), sized('attachment', 'event attachment'))),
+    body: gzipSync(
+      envelope({ event_id: ID }, sized('event', MESSAGE), sized('attachment', 'event attachment')),
+    ),
     status: 200,
     id: ID,
     stored: [

@@ -221,9 +221,14 @@ const LOCAL: readonly FilterCase[] = [
   ),
   ...notLocal(
     'localhost.rs: dont_filter_non_local_domains',
-    ['my.dom.com', '123.123.123.44', 'localhost.com', 'foolocalhost', 'localhostbar', 'alocalhostgoesintoabar'].map(
-      (host) => withUrl(`http://${host}:8080/`),
-    ),
+    [
+      'my.dom.com',
+      '123.123.123.44',
+      'localhost.com',
+      'foolocalhost',
+      'localhostbar',
+      'alocalhostgoesintoabar',
+    ].map((host) => withUrl(`http://${host}:8080/`)),
   ),
   ...local('localhost.rs: filter_file_urls', [withUrl('file:///Users/me/work/src/leaderboard.html')]),
   ...notLocal('localhost.rs: dont_filter_non_file_urls', [withUrl('http://www.example.com/leaderboard')]),
@@ -273,8 +278,10 @@ export type OriginCase = {
   isTaken: boolean;
 };
 
-const sites = (from: string, cases: readonly (readonly [string, readonly string[], boolean])[]): OriginCase[] =>
-  cases.map(([origin, patterns, isTaken]) => ({ from, origin, patterns, isTaken }));
+const sites = (
+  from: string,
+  cases: readonly (readonly [string, readonly string[], boolean])[],
+): OriginCase[] => cases.map(([origin, patterns, isTaken]) => ({ from, origin, patterns, isTaken }));
 
 export const ORIGIN_CASES: readonly OriginCase[] = [
   ...sites('basic.py: store_allowed_origins_passes; security_report.py: uses_origins', [

@@ -16,7 +16,12 @@ export type LimitCase = {
   left: readonly string[];
 };
 
-const differing = (from: string, over: Category, types: readonly string[], left: readonly string[]): LimitCase => ({
+const differing = (
+  from: string,
+  over: Category,
+  types: readonly string[],
+  left: readonly string[],
+): LimitCase => ({
   from,
   differs: true,
   types,
@@ -26,7 +31,12 @@ const differing = (from: string, over: Category, types: readonly string[], left:
 
 export const LIMIT_CASES: readonly LimitCase[] = [
   { from: 'enforce_limit_error_event', types: ['event'], over: 'errors', left: [] },
-  { from: 'enforce_pass_sessions', types: Array(3).fill('session'), over: 'errors', left: Array(3).fill('session') },
+  {
+    from: 'enforce_pass_sessions',
+    types: Array(3).fill('session'),
+    over: 'errors',
+    left: Array(3).fill('session'),
+  },
   { from: 'enforce_transaction', types: ['transaction'], over: 'transactions', left: [] },
   { from: 'enforce_span', types: ['span', 'span'], over: 'spans', left: [] },
   { from: 'enforce_limit_logs_count', types: ['log', 'log'], over: 'logs', left: [] },

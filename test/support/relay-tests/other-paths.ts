@@ -6,8 +6,10 @@ import { envelope, type RelayRequest, type Stored } from './parts.ts';
 const MESSAGE = { message: 'the disk is full' };
 const BYTES = { 'content-type': 'application/octet-stream' };
 const JSON_TYPE = { 'content-type': 'application/json' };
-/** More than a body may have after decompression, in a few kilobytes. */
-const BOMB = gzipSync(Buffer.alloc(24 * 1024 * 1024));
+/** More than a body may have after decompression. It takes a few kilobytes as sent. */
+const BOMB_BYTES = 24 * 1024 * 1024;
+const bombOf = (path: string): Uint8Array =>
+  gzipSync(`${path === 'store/' ? '' : '{}\n{"type":"event"}\n'}{"a":"${'x'.repeat(BOMB_BYTES)}"}`);
 const BOMB_HEADERS = { ...BYTES, 'content-encoding': 'gzip' };
 
 const store = (from: string, it: string, body: unknown, more: Partial<RelayRequest> = {}): RelayRequest => ({
@@ -38,9 +40,14 @@ const STORE: readonly RelayRequest[] = [
   store('common.rs: minimal_event_invalid_type', 'an event of a type that nobody knows', { type: 'invalid' }),
   store('common.rs: minimal_event_type', 'a report of Expect-CT', { type: 'expectct' }, { differs: true }),
   store('store.py: processing, processing_quotas', 'a transaction', TRANSACTION, { differs: true }),
-  store('store.py: store_pii_stripping', 'an address in a text', { extra: { foo: 'a@mail.example' } }, {
-    differs: true,
-  }),
+  store(
+    'store.py: store_pii_stripping',
+    'an address in a text',
+    { extra: { foo: 'a@mail.example' } },
+    {
+      differs: true,
+    },
+  ),
   store('store.rs: parse_event (no test)', 'NaN, from Raven for Python', '{"a":NaN}', {
     differs: true,
     headers: { ...BYTES, 'user-agent': 'raven-python/6.9' },
@@ -69,14 +76,26 @@ const STORE: readonly RelayRequest[] = [
     status: 413,
     stored: [],
   }),
-  ...['store/', 'envelope/'].map((path) =>
-    store('basic.py: zipbomb_content_encoding', `a bomb at ${path}`, BOMB, {
+  ...['store/', 'envelope/'].flatMap((path) => [
+    store('basic.py: zipbomb_content_encoding', `a bomb of an event at ${path}`, bombOf(path), {
       path,
       headers: BOMB_HEADERS,
       status: 413,
       stored: [],
     }),
-  ),
+    store(
+      'basic.py: zipbomb_content_encoding',
+      `a bomb of zeros at ${path}`,
+      gzipSync(Buffer.alloc(BOMB_BYTES)),
+      {
+        differs: true,
+        path,
+        headers: BOMB_HEADERS,
+        status: 400,
+        stored: [],
+      },
+    ),
+  ]),
   store('basic.py: corp_response_header', 'an event: no header about resources of other origins', MESSAGE, {
     differs: true,
     answer: { 'cross-origin-resource-policy': null },
@@ -123,11 +142,20 @@ const STORE: readonly RelayRequest[] = [
 ];
 
 const RELEASE = 'b1c2d3e4';
-const CSP = { 'csp-report': { 'document-uri': 'https://a.example/', 'blocked-uri': 'inline', 'status-code': 200 } };
+const CSP = {
+  'csp-report': { 'document-uri': 'https://a.example/', 'blocked-uri': 'inline', 'status-code': 200 },
+};
 const CHAIN = { 'served-certificate-chain': ['-----BEGIN CERTIFICATE-----\nABC\n-----END CERTIFICATE-----'] };
-const EXPECT_CT = { 'expect-ct-report': { hostname: 'a.example', port: 443, scts: [{ version: 1 }], ...CHAIN } };
+const EXPECT_CT = {
+  'expect-ct-report': { hostname: 'a.example', port: 443, scts: [{ version: 1 }], ...CHAIN },
+};
 const STAPLE = { 'expect-staple-report': { hostname: 'a.example', 'cert-status': 'REVOKED', ...CHAIN } };
-const PINS = { hostname: 'a.example', 'include-subdomains': false, 'known-pins': ['pin-sha256="a="'], ...CHAIN };
+const PINS = {
+  hostname: 'a.example',
+  'include-subdomains': false,
+  'known-pins': ['pin-sha256="a="'],
+  ...CHAIN,
+};
 const VIOLATION = { type: 'csp-violation', age: 10, body: { blockedURL: 'inline', disposition: 'enforce' } };
 const DEPRECATION = { type: 'deprecation', age: 10, body: { id: 'websql', lineNumber: 1 } };
 
@@ -146,11 +174,11 @@ const report = (
   headers: { 'content-type': contentType, origin: 'http://valid.example' },
   body: json(payload),
   status: 200,
-  stored: [payload].flat().map((one): Stored => [
-    'raw_security',
-    one,
-    { sentry_release: RELEASE, sentry_environment: 'production' },
-  ]),
+  stored: [payload]
+    .flat()
+    .map(
+      (one): Stored => ['raw_security', one, { sentry_release: RELEASE, sentry_environment: 'production' }],
+    ),
   ...more,
 });
 
@@ -173,9 +201,15 @@ const SECURITY: readonly RelayRequest[] = [
     'application/reports+json; charset=utf-8',
     { differs: true },
   ),
-  report('adds_origin_header', 'CSP: the origin of the request is not stored', CSP, 'application/csp-report', {
-    differs: true,
-  }),
+  report(
+    'adds_origin_header',
+    'CSP: the origin of the request is not stored',
+    CSP,
+    'application/csp-report',
+    {
+      differs: true,
+    },
+  ),
   ...['application/expect-ct-report', 'application/expect-staple-report'].map((type) =>
     report('(security_report.rs, no test)', `a report of the type ${type}`, EXPECT_CT, type, {
       differs: true,
@@ -183,11 +217,17 @@ const SECURITY: readonly RelayRequest[] = [
       stored: [],
     }),
   ),
-  report('security_report_expose_headers', 'a text in place of a report', '', 'application/json; charset=utf-8', {
-    differs: true,
-    status: 400,
-    stored: [],
-  }),
+  report(
+    'security_report_expose_headers',
+    'a text in place of a report',
+    '',
+    'application/json; charset=utf-8',
+    {
+      differs: true,
+      status: 400,
+      stored: [],
+    },
+  ),
   {
     from: 'security_report.py: security_report_preflight',
     it: 'a preflight of a report',
@@ -209,7 +249,8 @@ const SECURITY: readonly RelayRequest[] = [
 ];
 
 const UPLOAD = { 'content-type': 'multipart/form-data; boundary=x' };
-const FILE = '--x\r\ncontent-disposition: form-data; name="a"; filename="a.txt"\r\n\r\nheavens no\r\n--x--\r\n';
+const FILE =
+  '--x\r\ncontent-disposition: form-data; name="a"; filename="a.txt"\r\n\r\nheavens no\r\n--x--\r\n';
 
 /** A request to an address that sluice does not serve. */
 const notFound = (from: string, path: string, more: Partial<RelayRequest> = {}): RelayRequest => ({
@@ -257,7 +298,9 @@ const NOT_SERVED: readonly RelayRequest[] = [
     notServed('healthchecks.py: live, external_live, readiness', path, GET),
   ),
   ...['/api/foo', '/api/foo/bar'].map((path) => notServed('forwarding.py: forwarding_routes', path, GET)),
-  ...['/', '/foo', '/foo/bar', '/api/'].map((path) => notFound('forwarding.py: forwarding_routes', path, GET)),
+  ...['/', '/foo', '/foo/bar', '/api/'].map((path) =>
+    notFound('forwarding.py: forwarding_routes', path, GET),
+  ),
 ];
 
 export const OTHER_PATHS: readonly RelayRequest[] = [...STORE, ...SECURITY, ...NOT_SERVED];

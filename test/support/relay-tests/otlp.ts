@@ -3,15 +3,19 @@ import { messageBytes, type OtlpJson } from '../otlp-reference.ts';
 import { json } from '../sdk-tests/parts.ts';
 import type { RelayRequest, Stored } from './parts.ts';
 
-const [TRACE_ID, SPAN_ID, PARENT_ID] = ['89143B0763095BD9C9955E8175D1FB23', 'E342ABB1214CA181', '0C7A7DEA069BF5A6'];
+const [TRACE_ID, SPAN_ID, PARENT_ID] = [
+  '89143B0763095BD9C9955E8175D1FB23',
+  'E342ABB1214CA181',
+  '0C7A7DEA069BF5A6',
+];
 const IDS = { trace_id: TRACE_ID.toLowerCase(), span_id: SPAN_ID.toLowerCase() };
 const SPAN = {
   traceId: TRACE_ID,
   spanId: SPAN_ID,
   startTimeUnixNano: '1697620454980000000',
-  endTimeUnixNano: '1697620454980078800',
+  endTimeUnixNano: '1697620454980500000',
 };
-const TIMES = { start_timestamp: 1697620454.98, end_timestamp: 1697620454.9800788 };
+const TIMES = { start_timestamp: 1697620454.98, end_timestamp: 1697620454.9805 };
 const LOG = { timeUnixNano: '1544712660300000000', traceId: TRACE_ID, spanId: SPAN_ID };
 const LOG_ROW = { timestamp: 1544712660.3, ...IDS };
 
@@ -25,8 +29,12 @@ const logsOf = (logRecords: readonly object[], { resource, scope }: Outer = {}):
 });
 
 type Rows = readonly object[];
-const stored = (type: string, items: Rows): Stored[] => (items.length === 0 ? [] : [[type, { version: 2, items }]]);
-const inJson = (path: 'traces' | 'logs', request: OtlpJson): Pick<RelayRequest, 'path' | 'headers' | 'body'> => ({
+const stored = (type: string, items: Rows): Stored[] =>
+  items.length === 0 ? [] : [[type, { version: 2, items }]];
+const inJson = (
+  path: 'traces' | 'logs',
+  request: OtlpJson,
+): Pick<RelayRequest, 'path' | 'headers' | 'body'> => ({
   path: `integration/otlp/v1/${path}`,
   headers: { 'content-type': 'application/json' },
   body: json(request),
@@ -116,7 +124,11 @@ const SPANS: readonly RelayRequest[] = [
     'spans.py: span_ingestion (the requests of OTLP)',
     'a span in JSON without a parent',
     tracesOf([
-      { ...SPAN, name: 'a span', attributes: [{ key: 'sentry.exclusive_time_nano', value: { intValue: '500' } }] },
+      {
+        ...SPAN,
+        name: 'a span',
+        attributes: [{ key: 'sentry.exclusive_time_nano', value: { intValue: '500' } }],
+      },
     ]),
     [
       {
@@ -200,7 +212,12 @@ const SPANS: readonly RelayRequest[] = [
     DIFFERS,
   ),
   span('parse_span_is_remote', 'flags of a remote parent', { flags: 768 }, { flags: 768, is_remote: true }),
-  span('parse_span_is_not_remote', 'flags of a local parent', { flags: 256 }, { flags: 256, is_remote: false }),
+  span(
+    'parse_span_is_not_remote',
+    'flags of a local parent',
+    { flags: 256 },
+    { flags: 256, is_remote: false },
+  ),
   span('extract_span_kind', 'a kind', { kind: 3 }, { kind: 'client' }),
   span(
     'parse_link',
@@ -238,7 +255,15 @@ const SPANS: readonly RelayRequest[] = [
     'otel_to_sentry_v2.rs: parse_span_error_status',
     'an error, without a name and times',
     tracesOf([{ traceId: TRACE_ID, spanId: SPAN_ID, status: { code: 2, message: 'no' } }]),
-    [{ ...IDS, name: '', status: 'error', is_segment: true, attributes: { 'sentry.status.message': text('no') } }],
+    [
+      {
+        ...IDS,
+        name: '',
+        status: 'error',
+        is_segment: true,
+        attributes: { 'sentry.status.message': text('no') },
+      },
+    ],
     DIFFERS,
   ),
 ];
@@ -305,17 +330,38 @@ const LOGS: readonly RelayRequest[] = [
       { ...LOG, severityNumber: 6, severityText: 'Debug', body: { stringValue: 'second' } },
     ]),
     [
-      { ...LOG_ROW, level: 'error', severity_number: 18, severity_text: 'Error', body: 'first', attributes: {} },
-      { ...LOG_ROW, level: 'debug', severity_number: 6, severity_text: 'Debug', body: 'second', attributes: {} },
+      {
+        ...LOG_ROW,
+        level: 'error',
+        severity_number: 18,
+        severity_text: 'Error',
+        body: 'first',
+        attributes: {},
+      },
+      {
+        ...LOG_ROW,
+        level: 'debug',
+        severity_number: 6,
+        severity_text: 'Debug',
+        body: 'second',
+        attributes: {},
+      },
     ],
   ),
   logs(
     'otel_to_sentry.rs: parse_otel_log_severity_mapping',
     'each level',
     logsOf(
-      [[1, 'trace'], [5, 'debug'], [9, 'info'], [13, 'warn'], [17, 'error'], [21, 'fatal'], [0, 'warning'], [0, 'odd']].map(
-        ([severityNumber, severityText]) => ({ ...LOG, severityNumber, severityText }),
-      ),
+      [
+        [1, 'trace'],
+        [5, 'debug'],
+        [9, 'info'],
+        [13, 'warn'],
+        [17, 'error'],
+        [21, 'fatal'],
+        [0, 'warning'],
+        [0, 'odd'],
+      ].map(([severityNumber, severityText]) => ({ ...LOG, severityNumber, severityText })),
     ),
     [
       ...['trace', 'debug', 'info', 'warn', 'error', 'fatal'].map((level, at) => ({
