@@ -2,6 +2,7 @@ import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { ConfigError, isSet, loadConfig, SETTING_NAMES } from '../src/config.ts';
+import { EXTRA_TYPES } from '../src/lib/item-types.ts';
 import { temporaryFolder } from './support/servers.ts';
 
 const problems = (env: Record<string, string>): string[] => {
@@ -61,9 +62,13 @@ it('wants addresses to listen on', () => {
   }
 });
 
-it('takes either bound of a body alone', () => {
+it('takes either bound of a body alone, up to 100 MiB', () => {
   expect(problems({ SLUICE_MAX_BODY_BYTES: '30000000' })).toEqual([]);
   expect(problems({ SLUICE_MAX_DECOMPRESSED_BYTES: '1000' })).toEqual([]);
+  for (const name of ['SLUICE_MAX_BODY_BYTES', 'SLUICE_MAX_DECOMPRESSED_BYTES']) {
+    expect(problems({ [name]: `${100 * 1024 * 1024}` })).toEqual([]);
+    expect(problems({ [name]: `${100 * 1024 * 1024 + 1}` })).toHaveLength(1);
+  }
 });
 
 it('cross-checks', () => {
@@ -239,6 +244,12 @@ describe('docs/settings.md', () => {
 
   /** The port's default depends on the program: config.ts leaves it open. */
   const literals = rows.filter(([name, literal]) => literal && name !== 'SLUICE_ADMIN_PORT');
+
+  it('names every type that SLUICE_STORE_TYPES takes, and no other', () => {
+    const list = /^\*Types for `SLUICE_STORE_TYPES`\*: [^.]*/m.exec(text)?.[0] ?? '';
+    const types = [...list.matchAll(/`([a-z_]+)`/g)].map(([, type]) => type);
+    expect(types.sort()).toEqual([...EXTRA_TYPES].sort());
+  });
 
   it('gives literal defaults', () => expect(literals.length).toBeGreaterThan(10));
 

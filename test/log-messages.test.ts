@@ -4,6 +4,8 @@ import { expect, it } from 'vitest';
 
 const SRC = new URL('../src/', import.meta.url);
 const CALL = /\blog\??(?:\.(?:warn|error|fatal)|\[\w+\])\(/gi;
+/** A request that fails logs the reason that these get (ingest/http/endpoint-request.ts). */
+const FAILURE = /\bthis\.(?:fail|#refuseUnqueued)\(/g;
 
 /** The text of a call's arguments, up to its closing parenthesis. */
 function argumentsAt(text: string, from: number): string {
@@ -22,8 +24,8 @@ function argumentsAt(text: string, from: number): string {
 }
 
 /** Literals of more than one word: the messages. */
-const messagesIn = (text: string): string[] =>
-  [...text.matchAll(CALL)].flatMap(({ index, 0: call }) =>
+const messagesIn = (text: string, calls = CALL): string[] =>
+  [...text.matchAll(calls)].flatMap(({ index, 0: call }) =>
     [...argumentsAt(text, index + call.length).matchAll(/'((?:[^'\\]|\\.)*)'|"([^"]*)"|`([^`$]*)/g)]
       .map(([, single, double, template]) => (single ?? double ?? template ?? '').trim())
       .filter((message) => message.includes(' ')),
@@ -31,11 +33,15 @@ const messagesIn = (text: string): string[] =>
 
 const messages = readdirSync(SRC, { recursive: true, encoding: 'utf8' })
   .filter((name) => name.endsWith('.ts'))
-  .flatMap((name) => messagesIn(readFileSync(new URL(name, SRC), 'utf8')));
+  .flatMap((name) => {
+    const text = readFileSync(new URL(name, SRC), 'utf8');
+    return [...messagesIn(text), ...(name.startsWith('ingest/http/') ? messagesIn(text, FAILURE) : [])];
+  });
 
 it('finds messages', () => {
   expect(messages).toContain('processor: no frames to be had, asking again');
   expect(messages).toContain('projects: bucket not readable, trying again');
+  expect(messages).toContain('the quota could not be counted');
   expect(new Set(messages).size).toBeGreaterThan(50);
   expect(messagesIn("log.warn({ a: f('x y') }, isOld ? 'it is old' : `it is new`)")).toEqual([
     'x y',

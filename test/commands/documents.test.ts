@@ -1,6 +1,6 @@
-/** Commands, flags and settings that the documents name exist in the programs. */
+/** Commands, flags and settings that the documents name exist in the programs, and so do the tests that they name. */
 import { execFileSync } from 'node:child_process';
-import { readdirSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { expect, it } from 'vitest';
 import { SETTING_NAMES } from '../../src/config.ts';
 import { streamNamesOf } from '../../src/stream/topology.ts';
@@ -76,5 +76,26 @@ it('name settings and streams that exist', () => {
   );
   expect(named.length).toBeGreaterThan(100);
   const problems = named.filter(({ name }) => !known.has(name)).map(({ path, name }) => `${path}: ${name}`);
+  expect([...new Set(problems)]).toEqual([]);
+});
+
+it('name tests that exist', () => {
+  const named = documents.flatMap(({ path, text }) =>
+    [...text.matchAll(/`(test\/[\w./-]+)`((?:,? (?:and )?"[^"]+")*)/g)].map(([, file = '', titles = '']) => ({
+      path,
+      file,
+      titles: [...titles.matchAll(/"([^"]+)"/g)].map(([, title = '']) => title),
+    })),
+  );
+  expect(named.flatMap(({ titles }) => titles).length).toBeGreaterThan(100);
+  const problems = named.flatMap(({ path, file, titles }) => {
+    if (!existsSync(new URL(file, ROOT))) return [`${path}: ${file}`];
+    if (titles.length === 0) return [];
+    const source = read(file).replaceAll(/\\(['"])/g, '$1').replaceAll(/\s+/g, ' ');
+    // A title that ends in `…` is the beginning of one.
+    return titles
+      .filter((title) => !source.includes(title.replace(/…$/, '')))
+      .map((title) => `${path}: ${file} "${title}"`);
+  });
   expect([...new Set(problems)]).toEqual([]);
 });

@@ -12,6 +12,7 @@ type Rule = {
   record?: string;
   alert?: string;
   expr: string;
+  labels?: { severity: string };
   annotations?: { summary: string; runbook_url: string };
 };
 type Panel = { id: number; type: string; title: string; description?: string; targets?: { expr: string }[] };
@@ -129,6 +130,22 @@ it('has an entry in the runbook for each alert, and a row that says how its firs
     expect(annotations?.runbook_url).toBe(`https://example.com/sluice/operations.md#${alert.toLowerCase()}`);
     expect(headings).toContain(alert.toLowerCase());
   }
+});
+
+it('has each panel that the runbook names', () => {
+  const runbook = readFileSync(`${PROJECT}docs/operations.md`, 'utf8');
+  const lists = runbook.match(/(?<=\bpanels? )"[^"]+"(?:(?:,| and) "[^"]+")*/g) ?? [];
+  const named = lists.flatMap((list) => list.split('"').filter((_, at) => at % 2 === 1));
+  expect(named.length).toBeGreaterThan(5);
+  expect(dashboard.panels.map(({ title }) => title)).toEqual(expect.arrayContaining(named));
+});
+
+it('has the severity of each alert in the runbook', () => {
+  const runbook = readFileSync(`${PROJECT}docs/operations.md`, 'utf8');
+  const written = [...runbook.matchAll(/^### (Sluice\w+)\n\nSeverity \*(\w+)\*\. /gm)];
+  expect(Object.fromEntries(written.map(([, alert, severity]) => [alert, severity]))).toEqual(
+    Object.fromEntries(alerts.map(({ alert, labels }) => [alert, labels?.severity])),
+  );
 });
 
 describe.each(prometheus ? [prometheus] : [])('a real Prometheus', (found) => {

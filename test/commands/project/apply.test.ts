@@ -1,6 +1,6 @@
 /** Projects in a file: what apply says, does and refuses, and that export writes what apply reads. */
 import { spawn } from 'node:child_process';
-import { rmSync, writeFileSync } from 'node:fs';
+import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import fc from 'fast-check';
@@ -201,6 +201,13 @@ projects:
       filters: ['browser-extension', 'localhost', 'crawler'],
       allowedOrigins: [],
     });
+  });
+
+  it('takes the example of docs/operations.md', async () => {
+    const runbook = readFileSync(new URL('../../../docs/operations.md', import.meta.url), 'utf8');
+    const example = /```yaml\n(projects:\n[\s\S]*?)```/.exec(runbook)?.[1] ?? '';
+    expect((await apply(example)).out).toContain('\nDone: created 1, ');
+    expect((await apply(example)).out).toBe('No change: 1 projects are as the file says.\n');
   });
 
   it('changes nothing in a dry run', async () => {
