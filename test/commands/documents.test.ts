@@ -91,7 +91,9 @@ it('name tests that exist', () => {
   const problems = named.flatMap(({ path, file, titles }) => {
     if (!existsSync(new URL(file, ROOT))) return [`${path}: ${file}`];
     if (titles.length === 0) return [];
-    const source = read(file).replaceAll(/\\(['"])/g, '$1').replaceAll(/\s+/g, ' ');
+    const source = read(file)
+      .replaceAll(/\\(['"])/g, '$1')
+      .replaceAll(/\s+/g, ' ');
     // A title that ends in `…` is the beginning of one.
     return titles
       .filter((title) => !source.includes(title.replace(/…$/, '')))
