@@ -14,7 +14,11 @@ const projectInFile = newProjectSchema.required({ id: true });
  * keeps its own, and a new project gets minted ones. All other fields have a default.
  */
 export type FileProject = z.output<typeof projectInFile>;
-const fileSchema = z.strictObject({ projects: z.array(z.record(z.string(), z.unknown())) });
+const isPlainObject = (value: unknown): boolean =>
+  typeof value === 'object' && value !== null && Object.getPrototypeOf(value) === Object.prototype;
+/** `z.record` would drop a field with the name `__proto__`, and nobody would be told. */
+const anyFields = z.custom<Record<string, unknown>>(isPlainObject, 'it must be an object');
+const fileSchema = z.strictObject({ projects: z.array(anyFields) });
 
 /** Fields that are texts. YAML may take them for numbers, and lose leading zeros or digits. */
 const TEXT_FIELDS: ReadonlySet<unknown> = new Set(['id', 'alias', 'name', 'tags', 'key', 'label']);
@@ -100,10 +104,12 @@ const recordFaults = (project: FileProject): Fault[] =>
  */
 function named({ path, text }: Fault, projects: readonly Record<string, unknown>[]): Fault {
   const [list, place, ...field] = path;
+  if (path.length === 0) return { path, text };
   if (list !== 'projects' || typeof place !== 'number') return { path, text: `${path.join('.')}: ${text}` };
   const id = projects[place]?.id;
   const who = typeof id === 'string' ? `project ${id}` : `project number ${place + 1}`;
-  return { path, text: `${who}, ${field.join('.')}: ${text}` };
+  const where = field.length > 0 ? `${who}, ${field.join('.')}` : who;
+  return { path, text: `${where}: ${text}` };
 }
 
 /** Finds ids and aliases that occur twice. Ids and aliases share one space of names. */

@@ -444,7 +444,8 @@ describe('a file with errors changes nothing, and each error is named:', () => {
   it.each([
     ['no YAML', 'projects: [', 'projects.yaml:1: '],
     ['no list', 'projects: 7', 'projects.yaml:1: projects: it must be a list'],
-    ['empty', '', 'it must be an object'],
+    ['empty', '', 'projects.yaml: it must be an object'],
+    ['a project that is no object', `projects:\n${good}  - 5`, ':3: project number 2: it must be an object'],
     [
       'a field beside projects',
       `projects: []\nproject: []`,
@@ -454,6 +455,11 @@ describe('a file with errors changes nothing, and each error is named:', () => {
       'an unknown field',
       `projects:\n${good}  - { id: 2, plan: Pro,\n      colour: red }`,
       ':4: project 2, colour: there is no such field',
+    ],
+    [
+      'a field with a name of JavaScript',
+      `projects:\n${good}  - { id: 2, plan: Pro,\n      __proto__: {} }`,
+      ':4: project 2, __proto__: there is no such field',
     ],
     ['a missing field', `projects:\n${good}  - id: 2`, ':3: project 2, plan: '],
     ['a missing id', `projects:\n${good}  - plan: Pro`, ':3: project number 2, id: '],
