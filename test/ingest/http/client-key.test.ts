@@ -101,18 +101,6 @@ describe('the key of a request', () => {
     expect(key('', { authorization: header })).toBe(expected);
   });
 
-  it('is found with as few header reads as possible', () => {
-    const reads: string[] = [];
-    const reader = (answer: string) => (name: string) => {
-      reads.push(name);
-      return answer;
-    };
-    expect(findKey('sentry_key=K', reader(''))).toBe('K');
-    expect(reads).toEqual([]);
-    expect(findKey('', reader('compat_key=K'))).toBe('K');
-    expect(reads).toEqual(['x-service-auth']);
-  });
-
   it('of any query is what URLSearchParams finds, and no text makes it throw', () => {
     const part = fc.oneof(
       fc.constantFrom('compat_key', 'sentry_key', 'compat%5Fkey', '=', '&', 'K', 'a+b', '%41', '%C3%A9', 'x'),
@@ -146,23 +134,21 @@ describe('the key of a request', () => {
       }
       return found.compat_key || found.sentry_key || '';
     };
-    const part = fc.oneof(
-      fc.constantFrom(
-        'compat_key',
-        'Sentry_Key',
-        'Sentry',
-        '=',
-        ',',
-        ' ',
-        '\t',
-        '\u00a0',
-        '"',
-        'K',
-        'y',
-        '_key',
-      ),
-      fc.string({ unit: 'binary', maxLength: 2 }),
-    );
+    const words = [
+      'compat_key',
+      'Sentry_Key',
+      'Sentry',
+      '=',
+      ',',
+      ' ',
+      '\t',
+      '\u00a0',
+      '"',
+      'K',
+      'y',
+      '_key',
+    ];
+    const part = fc.oneof(fc.constantFrom(...words), fc.string({ unit: 'binary', maxLength: 2 }));
     fc.assert(
       fc.property(fc.array(part, { maxLength: 16 }), (parts) => {
         const header = parts.join('');
@@ -211,7 +197,7 @@ describe('the name of a client', () => {
 
   it('is found in time in 16 KiB of anything', () => {
     const before = performance.now();
-    for (const text of [
+    const texts = [
       'sentry_client ',
       'sentry_client=',
       'sentry_client=,',
@@ -219,7 +205,8 @@ describe('the name of a client', () => {
       '"',
       'sentry_client\t=\t',
       ', a',
-    ])
+    ];
+    for (const text of texts)
       clientOf({ auth: text.repeat(16_384 / text.length), userAgent: ' '.repeat(16_384) });
     expect(performance.now() - before).toBeLessThan(500);
   });

@@ -19,11 +19,6 @@ it.each([
   expect(waitOf(resetSec, now)).toBe(hint);
 });
 
-it('an admitted request gets no hint', () => {
-  const headers = rateHeaders.of({ kind: 'admitted', remaining: 1, resetSec: 160 }, { now: () => 100_000 });
-  expect(headers).toBe('\r\nX-RateLimit-Remaining: 1\r\nX-RateLimit-Reset: 160');
-});
-
 const hint = (stored: readonly ExtraType[], ...skipped: string[]) =>
   unsupportedHintFor(storedTypes(stored))(skipped);
 const hintOf = (categories: string): string => `86400:${categories}:organization:unsupported`;
