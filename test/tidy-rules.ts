@@ -16,6 +16,8 @@ export type SourceFile = {
   readonly path: string;
   readonly lines: number;
   readonly program: Node;
+  /** The program and all nodes below it. */
+  readonly nodes: readonly Node[];
   readonly comments: readonly { readonly value: string; readonly start: number; readonly end: number }[];
   readonly rows: readonly string[];
   lineOf(offset: number): number;
@@ -23,12 +25,14 @@ export type SourceFile = {
 
 /** @throws when the text is no TypeScript */
 export function parseSource(path: string, text: string): SourceFile {
-  const { program, comments, errors } = parseSync(path, text);
+  const { program: parsed, comments, errors } = parseSync(path, text);
   const first = errors[0];
   if (first) throw new Error(`${path}: ${first.message}`);
+  const program = parsed as unknown as Node;
   const lineOf = (offset: number): number => text.slice(0, offset).split('\n').length;
   const lines = text.split('\n').length - (text.endsWith('\n') ? 1 : 0);
-  return { path, lines, program: program as unknown as Node, comments, rows: text.split('\n'), lineOf };
+  const nodes = descendants(program);
+  return { path, lines, program, nodes, comments, rows: text.split('\n'), lineOf };
 }
 
 const isNode = (value: unknown): value is Node =>
@@ -38,13 +42,15 @@ function childrenOf(node: Node): Node[] {
   return Object.values(node).flatMap((value) => (Array.isArray(value) ? value : [value]).filter(isNode));
 }
 
-function* descendants(node: Node): Iterable<Node> {
-  yield node;
-  for (const child of childrenOf(node)) yield* descendants(child);
+/** A node and all below it. */
+function descendants(node: Node): Node[] {
+  const found = [node];
+  for (const one of found) found.push(...childrenOf(one));
+  return found;
 }
 
 const nodesOf = (file: SourceFile, ...types: readonly string[]): Node[] =>
-  [...descendants(file.program)].filter(({ type }) => types.includes(type));
+  file.nodes.filter(({ type }) => types.includes(type));
 
 /** `a.b` as written, for names only. */
 function memberName(node: Node): string {
@@ -262,7 +268,7 @@ export function bannedSyntax(file: SourceFile): string[] {
   const problems = nodesOf(file, ...Object.keys(BANNED_NODES)).map((node) =>
     at(file, node, BANNED_NODES[node.type] ?? ''),
   );
-  for (const node of descendants(file.program)) {
+  for (const node of file.nodes) {
     // A constructor has no other way to be private.
     if (node.accessibility === 'private' && node.kind !== 'constructor')
       problems.push(at(file, node, 'says private where # does it'));
@@ -337,9 +343,7 @@ const constantsOf = (nodes: readonly Node[]): { name: string; start: number }[] 
 /** Of all files together: a name of limits.ts means one bound. */
 export function boundNames(files: readonly SourceFile[]): string[] {
   const limits = files.find(({ path }) => path === 'src/limits.ts');
-  const exported = (limits ? nodesOf(limits, 'ExportNamedDeclaration') : []).flatMap((node) => [
-    ...descendants(node),
-  ]);
+  const exported = (limits ? nodesOf(limits, 'ExportNamedDeclaration') : []).flatMap(descendants);
   const declared = exported.filter(({ type }) => type === 'VariableDeclarator');
   const bounds = new Set(constantsOf(declared).map(({ name }) => name));
   return files

@@ -24,140 +24,47 @@ const filesOf = (prefix: string, count: number): Record<string, string> =>
 const parsed = (texts: Readonly<Record<string, string>>): rules.SourceFile[] =>
   Object.entries(texts).map(([path, text]) => rules.parseSource(path, text));
 
-/** Rule, path, a text that breaks it, the same fixed. */
-const PROOFS: readonly (readonly [rule: rules.Rule, path: string, broken: string, fixed: string])[] = [
+const from = (path: string, what = 'import { b }'): string => `${what} from '${path}';`;
+const type = (path: string): string => from(path, 'import type { b }');
+const also = (path: string): string => from(path, 'export { b }');
+
+/** Path, an import that it may not have, one that it may. */
+const DIRECTIONS: readonly (readonly [path: string, broken: string, fixed: string])[] = [
+  ['src/ingest/limit/a.ts', from('../http/b.ts'), from('./b.ts')],
+  ['src/ingest/filter/a.ts', `import('../envelope/b.ts');`, `import('../../lib/b.ts');`],
+  ['src/stream/a.ts', also('../projects/b.ts'), also('zod')],
+  ['src/sink/postgres/a.ts', type('../../processor/b.ts'), type('../../stream/b.ts')],
+  ['src/processor/a.ts', from('../management/b.ts'), from('../sink/b.ts')],
+  ['src/processor/processor.ts', from('../ingest/limit/b.ts'), from('../management/api/b.ts')],
+  ['src/ingest/primary.ts', type('../processor/b.ts'), from('./http/b.ts')],
+  ['src/management/a.ts', from('../commands/b.ts'), from('../ingest/limit/b.ts')],
+  ['src/ingest/limit/a.ts', type('../http/a.ts'), type('../../projects/project-state.ts')],
+  ['src/ingest/filter/a.ts', type('../../projects/project-state.ts'), type('./project-state.ts')],
+  ['src/projects/project-state.ts', type('../ingest/limit/scope-cache.ts'), type('../lib/slots.ts')],
+  ['src/projects/replica.ts', from('../ingest/filter/inbound.ts'), from('./project-state.ts')],
+  ['src/ingest/http/a.ts', from('../../config.ts'), from('../../config.ts', 'import { type C }')],
+  ['src/lib/a.ts', from('../stream/b.ts'), from('../limits.ts')],
+  ['src/limits.ts', from('./ingest/b.ts'), from('./lib/b.ts')],
   [
-    rules.importDirection,
-    'src/ingest/limit/a.ts',
-    `import { b } from '../http/b.ts';`,
-    `import { b } from './b.ts';`,
-  ],
-  [
-    rules.importDirection,
-    'src/ingest/filter/a.ts',
-    `import('../envelope/b.ts');`,
-    `import('../../lib/b.ts');`,
-  ],
-  [
-    rules.importDirection,
-    'src/stream/a.ts',
-    `export { b } from '../projects/b.ts';`,
-    `export { b } from 'zod';`,
-  ],
-  [
-    rules.importDirection,
-    'src/sink/postgres/a.ts',
-    `import type { B } from '../../processor/b.ts';`,
-    `import type { B } from '../../stream/b.ts';`,
-  ],
-  [
-    rules.importDirection,
-    'src/processor/a.ts',
-    `import { b } from '../management/b.ts';`,
-    `import { b } from '../sink/b.ts';`,
-  ],
-  [
-    rules.importDirection,
-    'src/processor/processor.ts',
-    `import { b } from '../ingest/limit/b.ts';`,
-    `import { b } from '../management/api/b.ts';`,
-  ],
-  [
-    rules.importDirection,
-    'src/ingest/primary.ts',
-    `import type { B } from '../processor/b.ts';`,
-    `import { b } from './http/b.ts';`,
-  ],
-  [
-    rules.importDirection,
-    'src/management/a.ts',
-    `import { b } from '../commands/b.ts';`,
-    `import { b } from '../ingest/limit/b.ts';`,
-  ],
-  [
-    rules.importDirection,
-    'src/ingest/limit/a.ts',
-    `import type { A } from '../http/a.ts';`,
-    `import type { A } from '../../projects/project-state.ts';`,
-  ],
-  [
-    rules.importDirection,
-    'src/ingest/filter/a.ts',
-    `import type { A } from '../../projects/project-state.ts';`,
-    `import type { A } from './project-state.ts';`,
-  ],
-  [
-    rules.importDirection,
-    'src/projects/project-state.ts',
-    `import type { A } from '../ingest/limit/scope-cache.ts';`,
-    `import type { A } from '../lib/slots.ts';`,
-  ],
-  [
-    rules.importDirection,
-    'src/projects/replica.ts',
-    `import { a } from '../ingest/filter/inbound.ts';`,
-    `import { a } from './project-state.ts';`,
-  ],
-  [
-    rules.importDirection,
-    'src/ingest/http/a.ts',
-    `import { c } from '../../config.ts';`,
-    `import { type C } from '../../config.ts';`,
-  ],
-  [
-    rules.importDirection,
-    'src/lib/a.ts',
-    `import { b } from '../stream/b.ts';`,
-    `import { b } from '../limits.ts';`,
-  ],
-  [
-    rules.importDirection,
-    'src/limits.ts',
-    `import { b } from './ingest/b.ts';`,
-    `import { b } from './lib/b.ts';`,
-  ],
-  [
-    rules.importDirection,
     'src/ingest/http/a.ts',
     `type B = import('../../commands/b.ts').B;`,
     `type B = import('../limit/b.ts').B;`,
   ],
-  [
-    rules.packageHomes,
-    'src/ingest/http/request.ts',
-    `import uWS from 'uWebSockets.js';`,
-    `import { z } from 'zod';`,
-  ],
-  [
-    rules.packageHomes,
-    'src/ingest/limit/quota.ts',
-    `import { Redis } from 'ioredis';`,
-    `import type { Redis } from 'ioredis';`,
-  ],
-  [
-    rules.packageHomes,
-    'src/sink/a.ts',
-    `import { b } from '@clickhouse/client';`,
-    `import type { b } from '@clickhouse/client';`,
-  ],
-  [
-    rules.packageHomes,
-    'src/sink/clickhouse/a.ts',
-    `import { b } from 'aws4fetch';`,
-    `import { b } from '@clickhouse/client';`,
-  ],
-  [
-    rules.packageHomes,
-    'src/http/a.ts',
-    `import { b } from '@nats-io/kv';`,
-    `import type { b } from '@nats-io/kv';`,
-  ],
-  [
-    rules.packageHomes,
-    'src/http/a.ts',
-    `import { b } from '@opentelemetry/api';`,
-    `import type { b } from '@opentelemetry/api';`,
-  ],
+];
+/** The same of packages. */
+const HOMES: typeof DIRECTIONS = [
+  ['src/ingest/http/request.ts', from('uWebSockets.js', 'import uWS'), from('zod')],
+  ['src/ingest/limit/quota.ts', from('ioredis'), type('ioredis')],
+  ['src/sink/a.ts', from('@clickhouse/client'), type('@clickhouse/client')],
+  ['src/sink/clickhouse/a.ts', from('aws4fetch'), from('@clickhouse/client')],
+  ['src/http/a.ts', from('@nats-io/kv'), type('@nats-io/kv')],
+  ['src/http/a.ts', from('@opentelemetry/api'), type('@opentelemetry/api')],
+];
+
+/** Rule, path, a text that breaks it, the same fixed. */
+const PROOFS: readonly (readonly [rule: rules.Rule, path: string, broken: string, fixed: string])[] = [
+  ...DIRECTIONS.map((row) => [rules.importDirection, ...row] as const),
+  ...HOMES.map((row) => [rules.packageHomes, ...row] as const),
   [rules.sizes, 'src/a.ts', 'a();\n'.repeat(801), 'a();\n'.repeat(800)],
   [rules.sizes, 'src/a.ts', long(81), long(80)],
   [
