@@ -14,7 +14,7 @@ import { field } from './attacks.ts';
 const NEWLINE = 0x0a;
 const ID = '9ec79c33ec9942ab8353589fcb2e04dc';
 const ENCODINGS = ['', '', '', 'gzip', 'deflate', 'br', 'zstd', 'identity', 'utf-8', 'lzma'] as const;
-const COMPRESS: Readonly<Record<string, (bytes: Uint8Array) => Buffer>> = {
+export const COMPRESS: Readonly<Record<string, (bytes: Uint8Array) => Buffer>> = {
   gzip: (bytes) => gzipSync(bytes, { level: 1 }),
   deflate: (bytes) => deflateSync(bytes, { level: 1 }),
   br: (bytes) => brotliCompressSync(bytes, { params: { [constants.BROTLI_PARAM_QUALITY]: 1 } }),
@@ -218,7 +218,7 @@ export type Mutant = Sound & {
   how: string;
 };
 
-function cuts(length: number, random: Random): number[] {
+export function cuts(length: number, random: Random): number[] {
   if (length === 0 || random() < 0.6) return [];
   const sizes: number[] = [];
   for (let left = length; left > 0; ) {

@@ -2,11 +2,12 @@
  * Mutated bodies, one after the other over a few connections. A worker passes when it lives, its memory stays flat and every answer is
  * one of the documented ones; what else came is kept with the mutation that brought it.
  */
-import { pick, seededRandom } from '../random.ts';
+import { pick, type Random, seededRandom } from '../random.ts';
 import { total } from '../scrape.ts';
 import type { Target } from '../workload.ts';
 import { Asking, type Reply, Tally } from './asking.ts';
-import { corpus, type Mutant, mutant } from './mutate.ts';
+import { derivedEnvelope } from './grammar.ts';
+import { corpus, cuts, type Mutant, mutant } from './mutate.ts';
 import { type HostileWorker, MemoryWatch, pathOf } from './worker.ts';
 
 export type MutationOptions = {
@@ -28,6 +29,10 @@ export type MutationResult = {
 const SURPRISES_KEPT = 10;
 /** Share that leaves in the middle of its body. */
 const LEAVING = 0.002;
+/** Share that is derived from the grammar, so that its answer is known. */
+const DERIVED = 0.5;
+/** What a sound and a broken envelope may get alike. */
+const BUSY: readonly (string | undefined)[] = ['429', '503'];
 /** A google.rpc.Status in either encoding. */
 const statusOf = (code: number, message: string): RegExp =>
   new RegExp(`^(\\{"code":${code},"message":"(${message})"\\}|.{4}(${message}))$`, 's');
@@ -95,6 +100,13 @@ export async function attackWith(
   return { answers: Object.fromEntries(tally.counts), surprises, restarts, seconds, memory: memory.stop() };
 }
 
+/** @returns a body, and the answer that it must get where that is known */
+function hostileBody(sound: ReturnType<typeof corpus>, random: Random): { made: Mutant; answer?: string } {
+  if (random() >= DERIVED) return { made: mutant(sound, random) };
+  const { stored, ...derived } = derivedEnvelope(random);
+  return { made: { ...derived, chunks: cuts(derived.body.length, random) }, answer: stored ? '200' : '400' };
+}
+
 export function runMutations(worker: HostileWorker, options: MutationOptions): Promise<MutationResult> {
   const random = seededRandom(options.seed);
   const sound = corpus(random);
@@ -102,7 +114,7 @@ export function runMutations(worker: HostileWorker, options: MutationOptions): P
   return attackWith(worker, options, async (next, note) => {
     const asking = new Asking(worker.port);
     while (next()) {
-      const made = mutant(sound, random);
+      const { made, answer } = hostileBody(sound, random);
       const bytes = requestOf(pick(random, paths), made);
       if (random() < LEAVING) {
         void asking.ask(bytes.subarray(0, bytes.length - 1));
@@ -114,8 +126,9 @@ export function runMutations(worker: HostileWorker, options: MutationOptions): P
       const reply = await asking.ask(bytes);
       const kind = kindOf(reply);
       const { status, body } = reply;
-      if (kind === undefined)
-        note(`${status} ${body.slice(0, 60)}`, `${made.how}: ${status} ${body.slice(0, 200)}`);
+      const isWrong = answer !== undefined && kind !== answer && !BUSY.includes(kind);
+      if (kind === undefined || isWrong)
+        note(`${status} ${body.slice(0, 60)}`, `${made.how}: ${status} ${body.slice(0, 200)}, expected ${answer ?? 'another'}`);
       else note(kind);
     }
     asking.leave();
