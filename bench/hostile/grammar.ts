@@ -26,7 +26,17 @@ const DROPPED = [
 ];
 const NO_TYPES = ['null', '5', 'true', '["event"]', '{"type":"event"}'];
 const NO_LENGTHS = ['-1', '1.5', '"3"', 'true', '[3]', '{}', '9007199254740992', '1e400', '-1e400'];
-const NO_IDS = ['"42"', '5', 'true', '[]', '{}', '""', '"\\ud800"', `"${'g'.repeat(32)}"`, `"${'a'.repeat(33)}"`];
+const NO_IDS = [
+  '"42"',
+  '5',
+  'true',
+  '[]',
+  '{}',
+  '""',
+  '"\\ud800"',
+  `"${'g'.repeat(32)}"`,
+  `"${'a'.repeat(33)}"`,
+];
 const deep = (levels: number): string => '['.repeat(levels) + ']'.repeat(levels);
 /** Members that change nothing. */
 const NOISE: readonly Member[] = [
@@ -56,7 +66,9 @@ function objectOf(members: readonly Member[], random: Random): Buffer {
   const all = [...members];
   while (random() < 0.3) all.splice(integer(random, 0, all.length), 0, pick(random, NOISE));
   const space = (): string => pick(random, SPACE);
-  const texts = all.map(([name, json]) => `${space()}${nameOf(name, random)}${space()}:${space()}${json}${space()}`);
+  const texts = all.map(
+    ([name, json]) => `${space()}${nameOf(name, random)}${space()}:${space()}${json}${space()}`,
+  );
   return Buffer.from(`{${texts.join(',')}}`);
 }
 
@@ -107,7 +119,8 @@ function itemOf(random: Random, fault: string | undefined): Item {
   if (random() < 0.1) lengths.push(['length', pick(random, NO_LENGTHS)]);
   const tooMany = fault === 'a length too long' ? pick(random, [1, 2, 6_000_000]) : 0;
   if (fault === 'a wrong length') lengths.push(['length', pick(random, NO_LENGTHS)]);
-  else if (isSized) lengths.push(['length', `${payload.length + tooMany}${pick(random, ['', '', '.0', 'e0'])}`]);
+  else if (isSized)
+    lengths.push(['length', `${payload.length + tooMany}${pick(random, ['', '', '.0', 'e0'])}`]);
   else if (lengths.length > 0 || random() < 0.2) lengths.push(['length', 'null']);
   const line = objectOf(random() < 0.5 ? [...types, ...lengths] : [...lengths, ...types], random);
   const tail = fault === 'a byte too many' ? pick(random, ['x', '\r', '\0', ' ']) : '';
@@ -175,7 +188,9 @@ export function derivedEnvelope(random: Random): Derived {
   const header = place === 'header' ? (LINE_FAULTS[lineFault] as (typeof LINE_FAULTS)[string])(sound) : sound;
   const count = integer(random, itemFault ? 1 : 0, 4);
   const faulty = integer(random, 0, count - 1);
-  const items = Array.from({ length: count }, (_, at) => itemOf(random, at === faulty ? itemFault : undefined));
+  const items = Array.from({ length: count }, (_, at) =>
+    itemOf(random, at === faulty ? itemFault : undefined),
+  );
   const parts = [header, ...items.flatMap(({ bytes }) => [NEWLINE, bytes])];
   // A faulty body has no line feed at its end: it could complete a length that is one too long.
   if (envelopeFault === 'two line feeds at the end') parts.push(NEWLINE, NEWLINE);
@@ -183,7 +198,8 @@ export function derivedEnvelope(random: Random): Derived {
   else if (place === 'header') parts.push(NEWLINE);
   else if (!isFaulty && random() < 0.5) parts.push(NEWLINE);
   let whole = Buffer.concat(parts);
-  if (!isFaulty && items.at(-1)?.mayEndInHeader && random() < 0.5) whole = whole.subarray(0, whole.lastIndexOf('}') + 1);
+  if (!isFaulty && items.at(-1)?.mayEndInHeader && random() < 0.5)
+    whole = whole.subarray(0, whole.lastIndexOf('}') + 1);
   if (envelopeFault === 'an empty body') whole = Buffer.alloc(0);
   const [coded, encoding, pack] = pick(random, place === 'coding' ? unsound(random) : SOUND);
   return {
@@ -191,7 +207,12 @@ export function derivedEnvelope(random: Random): Derived {
     encoding,
     stored: isFaulty ? undefined : items.flatMap(({ stored }) => stored),
     eventId,
-    how: [envelopeFault, place === 'header' && `header: ${lineFault}`, itemFault && `item: ${itemFault}`, coded]
+    how: [
+      envelopeFault,
+      place === 'header' && `header: ${lineFault}`,
+      itemFault && `item: ${itemFault}`,
+      coded,
+    ]
       .filter(Boolean)
       .join(', '),
   };

@@ -128,7 +128,10 @@ export function runMutations(worker: HostileWorker, options: MutationOptions): P
       const { status, body } = reply;
       const isWrong = answer !== undefined && kind !== answer && !BUSY.includes(kind);
       if (kind === undefined || isWrong)
-        note(`${status} ${body.slice(0, 60)}`, `${made.how}: ${status} ${body.slice(0, 200)}, expected ${answer ?? 'another'}`);
+        note(
+          `${status} ${body.slice(0, 60)}`,
+          `${made.how}: ${status} ${body.slice(0, 200)}, expected ${answer ?? 'another'}`,
+        );
       else note(kind);
     }
     asking.leave();

@@ -20,7 +20,10 @@ it('an envelope is taken as it was derived, or refused, however it is cut', asyn
     }
     if (!result.ok) throw new Error(`${name}: ${result.failure.detail}`);
     const { items } = (await shapeOf(result.envelope)) as { items: { type: string; payload: string }[] };
-    expect(items.map(({ type, payload }) => ({ type, payload })), name).toEqual(stored);
+    expect(
+      items.map(({ type, payload }) => ({ type, payload })),
+      name,
+    ).toEqual(stored);
     if (eventId !== undefined) expect(result.envelope.eventId, name).toBe(eventId);
     told.taken++;
   }
