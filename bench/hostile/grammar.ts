@@ -4,7 +4,7 @@
  */
 import zlib from 'node:zlib';
 import { hex, integer, pick, type Random } from '../random.ts';
-import { COMPRESS } from './mutate.ts';
+import { COMPRESS, HAS_ZSTD } from './mutate.ts';
 
 export type Derived = {
   body: Buffer;
@@ -157,7 +157,6 @@ const cut = (name: string, random: Random): Coding => [
     return whole.subarray(0, integer(random, 1, whole.length - 1));
   },
 ];
-const HAS_ZSTD = 'createZstdDecompress' in zlib;
 const SOUND: readonly Coding[] = [
   ...[plain(''), plain(''), plain(''), plain('identity'), plain('utf-8')],
   ...[as('gzip'), as('gzip', 'x-gzip'), as('gzip', 'GZip'), as('deflate'), as('br')],

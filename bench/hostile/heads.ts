@@ -6,9 +6,9 @@
 import { connect, type Socket } from 'node:net';
 import { setTimeout as pause } from 'node:timers/promises';
 import { answerLength } from '../load/connection.ts';
-import { integer, pick, type Random, seededRandom } from '../random.ts';
+import { integer, pick, type Random } from '../random.ts';
 import type { Target } from '../workload.ts';
-import { attackWith, type MutationOptions, type MutationResult } from './mutations.ts';
+import { attackWith, type MutationOptions, type MutationResult, randomOf } from './mutations.ts';
 import { type HostileWorker, pathOf } from './worker.ts';
 
 const BODY = '{}\n{"type":"event"}\n{"message":"beside hostile heads"}';
@@ -267,14 +267,17 @@ function surpriseIn({ statuses, odd, ended }: Heard, { expected, how }: Head): s
 }
 
 export function runHeads(worker: HostileWorker, options: MutationOptions): Promise<MutationResult> {
-  const random = seededRandom(options.seed);
   const sound = options.targets.flatMap(soundMessages);
   return attackWith(worker, options, async (next, note) => {
-    while (next()) {
-      const head = hostileHead(sound, random);
+    for (let request = next(); request; request = next()) {
+      const head = hostileHead(sound, randomOf(options.seed, request));
       const heard = await shoot(worker.port, head);
       const [first] = heard.statuses;
-      note(first === undefined ? (heard.ended ? 'ended' : 'left') : `${first}`, surpriseIn(heard, head));
+      const surprise = surpriseIn(heard, head);
+      note(
+        first === undefined ? (heard.ended ? 'ended' : 'left') : `${first}`,
+        surprise && `${request}: ${surprise}`,
+      );
     }
   });
 }

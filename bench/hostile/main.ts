@@ -11,7 +11,7 @@ import { UsageError } from '../load/command/values.ts';
 import { allowChunks } from './chunks.ts';
 import { connections, refusals } from './refusals.ts';
 import type { Show } from './scene.ts';
-import { aborts, heads, mutations, uploads } from './shows.ts';
+import { aborts, mutations, uploads } from './shows.ts';
 import { HostileWorker } from './worker.ts';
 
 const STREAM_MAX_BYTES = 2 * 1024 ** 3;
@@ -23,7 +23,6 @@ const CROWD = 40;
 
 const SHOWS: Readonly<Record<string, Show>> = {
   mutations,
-  heads,
   'uploads-plain': uploads({
     payloadBytes: 5_000_000,
     gzip: false,

@@ -1,5 +1,9 @@
-/** Envelopes and requests of OTLP that went wrong, in every way that a seed can think of. */
-import { brotliCompressSync, constants, deflateSync, gzipSync } from 'node:zlib';
+/**
+ * Envelopes and requests of OTLP that went wrong in every way that a seed can think of. What is damaged
+ * at random has no certain answer, except that it must be a documented one; grammar.ts makes envelopes
+ * whose answer is certain.
+ */
+import zlib, { brotliCompressSync, constants, deflateSync, gzipSync } from 'node:zlib';
 import {
   eventPayload,
   logPayload,
@@ -13,6 +17,8 @@ import { field } from './attacks.ts';
 
 const NEWLINE = 0x0a;
 const ID = '9ec79c33ec9942ab8353589fcb2e04dc';
+/** Whether this Node, which is also the worker's, knows zstd. */
+export const HAS_ZSTD = 'createZstdDecompress' in zlib;
 const ENCODINGS = ['', '', '', 'gzip', 'deflate', 'br', 'zstd', 'identity', 'utf-8', 'lzma'] as const;
 export const COMPRESS: Readonly<Record<string, (bytes: Uint8Array) => Buffer>> = {
   gzip: (bytes) => gzipSync(bytes, { level: 1 }),
@@ -28,6 +34,9 @@ function zstdRaw(bytes: Uint8Array): Buffer {
   return Buffer.concat([Buffer.from(head), bytes]);
 }
 
+export const BODY_KINDS = ['envelopes', 'otlp-json', 'otlp-protobuf'] as const;
+export type BodyKind = (typeof BODY_KINDS)[number];
+
 /** A body that is taken as it is. */
 type Sound = {
   body: Buffer;
@@ -36,8 +45,8 @@ type Sound = {
   contentType?: string;
 };
 
-/** Requests of OTLP in both encodings, of three records in two scopes. */
-function otlpCorpus(random: Random): Sound[] {
+/** Requests of OTLP for both signals, of three records in two scopes. */
+function otlpCorpus(random: Random): Record<'otlp-json' | 'otlp-protobuf', Sound[]> {
   const text = (): string => hex(random, integer(random, 1, 200));
   const attributes = () => [
     { key: text(), value: { stringValue: text() } },
@@ -63,27 +72,24 @@ function otlpCorpus(random: Random): Sound[] {
     1,
     Buffer.concat([field(1, field(1, record())), field(2, scope()), field(2, scope())]),
   );
-  const json = (value: object): Buffer => Buffer.from(JSON.stringify(value));
-  return ['traces', 'logs'].flatMap((signal) => {
-    const door = `/integration/otlp/v1/${signal}/`;
-    const isTraces = signal === 'traces';
-    const list = [scopes(isTraces ? 'spans' : 'logRecords')];
-    return [
-      { door, contentType: 'application/x-protobuf', body: protobuf },
-      {
-        door,
-        contentType: 'application/json',
-        body: json({ [isTraces ? 'resourceSpans' : 'resourceLogs']: list }),
-      },
-    ];
-  });
+  const json = (list: string, records: string): Buffer =>
+    Buffer.from(JSON.stringify({ [list]: [scopes(records)] }));
+  const doorOf = (signal: string): string => `/integration/otlp/v1/${signal}/`;
+  const both = (contentType: string, traces: Buffer, logs: Buffer): Sound[] => [
+    { door: doorOf('traces'), contentType, body: traces },
+    { door: doorOf('logs'), contentType, body: logs },
+  ];
+  return {
+    'otlp-json': both('application/json', json('resourceSpans', 'spans'), json('resourceLogs', 'logRecords')),
+    'otlp-protobuf': both('application/x-protobuf', protobuf, protobuf),
+  };
 }
 
-/** Sound bodies of every kind, from which all others are made. */
-export const corpus = (random: Random): Sound[] => [
-  ...envelopes(random).map((body) => ({ body })),
+/** Sound bodies by kind, from which all others are made. */
+export const corpus = (random: Random): Record<BodyKind, Sound[]> => ({
+  envelopes: envelopes(random).map((body) => ({ body })),
   ...otlpCorpus(random),
-];
+});
 
 function envelopes(random: Random): Buffer[] {
   const item = (header: object, payload: string | Uint8Array, sized = false): Buffer => {
@@ -214,6 +220,8 @@ export type Mutant = Sound & {
   encoding: string;
   /** Sizes of the chunks it is sent in; empty: with a Content-Length. */
   chunks: number[];
+  /** Whether it must be taken; undefined where that is not known. */
+  isSound?: boolean | undefined;
   /** What was done to it, for the report of a surprise. */
   how: string;
 };
@@ -241,5 +249,8 @@ export function mutant(sound: readonly Sound[], random: Random): Mutant {
   if (!isMislabelled) body = COMPRESS[encoding]?.(body) ?? body;
   for (const name of after) body = (MUTATIONS[name] as Mutation)(body, random);
   const how = [...before, isMislabelled ? `not ${encoding}` : encoding || 'plain', ...after].join(', ');
-  return { ...whole, body, encoding, chunks: cuts(body.length, random), how };
+  const isDamaged = isMislabelled || [...before, ...after].some((name) => name !== 'none');
+  const isKnown = encoding !== 'lzma' && (encoding !== 'zstd' || HAS_ZSTD);
+  const isSound = isDamaged || !isKnown ? undefined : true;
+  return { ...whole, body, encoding, chunks: cuts(body.length, random), isSound, how };
 }

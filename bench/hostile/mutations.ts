@@ -1,13 +1,14 @@
 /**
- * Mutated bodies, one after the other over a few connections. A worker passes when it lives, its memory stays flat and every answer is
- * one of the documented ones; what else came is kept with the mutation that brought it.
+ * Mutated bodies of one kind, one after the other over a few connections. Half of the envelopes are derived from a grammar
+ * (grammar.ts). A worker passes when it lives, its memory stays flat, every answer is one of the documented ones, and sound or derived
+ * bodies get the answer that they must get. What else came is kept with the mutation that brought it.
  */
 import { pick, type Random, seededRandom } from '../random.ts';
 import { total } from '../scrape.ts';
 import type { Target } from '../workload.ts';
 import { Asking, type Reply, Tally } from './asking.ts';
 import { derivedEnvelope } from './grammar.ts';
-import { corpus, cuts, type Mutant, mutant } from './mutate.ts';
+import { type BodyKind, corpus, cuts, type Mutant, mutant } from './mutate.ts';
 import { type HostileWorker, MemoryWatch, pathOf } from './worker.ts';
 
 export type MutationOptions = {
@@ -18,7 +19,7 @@ export type MutationOptions = {
 };
 export type MutationResult = {
   answers: Record<string, number>;
-  /** At most ten answers that no page documents, each with what was done to the envelope. */
+  /** At most ten wrong answers, each with the number of the request and what was done to it. */
   surprises: string[];
   restarts: number;
   seconds: number;
@@ -26,13 +27,15 @@ export type MutationResult = {
   memory: { before: number; peak: number; after: number; slope: number };
 };
 
-const SURPRISES_KEPT = 10;
+export const SURPRISES_KEPT = 10;
 /** Share that leaves in the middle of its body. */
 const LEAVING = 0.002;
-/** Share that is derived from the grammar, so that its answer is known. */
+/** Share of the envelopes that is derived from the grammar, so that its answer is known. */
 const DERIVED = 0.5;
-/** What a sound and a broken envelope may get alike. */
-const BUSY: readonly (string | undefined)[] = ['429', '503'];
+/** A request that has no answer by then hangs. Wide enough for a machine that stalls. */
+const ANSWER_MS_MAX = 60_000;
+/** Answers that a sound and a broken body may get alike. */
+const BUSY = /^(429|503)/;
 /** A google.rpc.Status in either encoding. */
 const statusOf = (code: number, message: string): RegExp =>
   new RegExp(`^(\\{"code":${code},"message":"(${message})"\\}|.{4}(${message}))$`, 's');
@@ -50,8 +53,25 @@ const DOCUMENTED: readonly (readonly [kind: string, status: number, body: RegExp
   ['429 OTLP', 429, statusOf(8, 'Rate limit exceeded|quota_exceeded')],
   ['503 OTLP', 503, statusOf(14, 'Service overloaded')],
 ];
-const kindOf = ({ status, body }: Reply): string | undefined =>
+const documented = ({ status, body }: Reply): string | undefined =>
   DOCUMENTED.find(([, wanted, shape]) => status === wanted && shape.test(body))?.[0];
+
+/** The answer that a body must get; undefined where that is not known. */
+function dueAnswer({ isSound, door }: Mutant): string | undefined {
+  if (isSound === undefined) return undefined;
+  return `${isSound ? 200 : 400}${door ? ' OTLP' : ''}`;
+}
+
+async function answered(asking: Asking, bytes: Buffer): Promise<Reply> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<Reply>((resolve) => {
+    timer = setTimeout(() => resolve({ status: 0, body: `no answer in ${ANSWER_MS_MAX} ms` }), ANSWER_MS_MAX);
+  });
+  const reply = await Promise.race([asking.ask(bytes), late]);
+  clearTimeout(timer);
+  if (reply.status === 0) asking.leave();
+  return reply;
+}
 
 export function requestOf(path: string, { body, encoding, chunks, door, contentType }: Mutant): Buffer {
   const head = [
@@ -77,16 +97,23 @@ export function requestOf(path: string, { body, encoding, chunks, door, contentT
 /** Tells how one attack was answered, and what was wrong with that. */
 type Note = (answer: string, surprise?: string) => void;
 
-/** @param client attacks as long as `next` says so; all of them together `count` times */
+/**
+ * Numbers for one request. They depend on the seed and the request's number alone, so that a request that brought a surprise can be made
+ * again.
+ */
+export const randomOf = (seed: number, request: number): Random =>
+  seededRandom(Math.imul(seed, 0x85ebca6b) + request);
+
+/** @param client attacks until `next`, which numbers the attacks of all clients from 1, returns undefined */
 export async function attackWith(
   worker: HostileWorker,
   { count, connections }: MutationOptions,
-  client: (next: () => boolean, note: Note) => Promise<void>,
+  client: (next: () => number | undefined, note: Note) => Promise<void>,
 ): Promise<MutationResult> {
   const tally = new Tally();
   const surprises: string[] = [];
-  let left = count;
-  const next = (): boolean => left-- > 0;
+  let begun = 0;
+  const next = (): number | undefined => (begun < count ? ++begun : undefined);
   const note: Note = (answer, surprise) => {
     tally.add(answer);
     if (surprise !== undefined && surprises.length < SURPRISES_KEPT) surprises.push(surprise);
@@ -100,21 +127,25 @@ export async function attackWith(
   return { answers: Object.fromEntries(tally.counts), surprises, restarts, seconds, memory: memory.stop() };
 }
 
-/** @returns a body, and the answer that it must get where that is known */
-function hostileBody(sound: ReturnType<typeof corpus>, random: Random): { made: Mutant; answer?: string } {
-  if (random() >= DERIVED) return { made: mutant(sound, random) };
-  const { stored, ...derived } = derivedEnvelope(random);
-  return { made: { ...derived, chunks: cuts(derived.body.length, random) }, answer: stored ? '200' : '400' };
+function hostileEnvelope(sound: Parameters<typeof mutant>[0], random: Random): Mutant {
+  if (random() >= DERIVED) return mutant(sound, random);
+  const { body, encoding, stored, how } = derivedEnvelope(random);
+  return { body, encoding, chunks: cuts(body.length, random), isSound: stored !== undefined, how };
 }
 
-export function runMutations(worker: HostileWorker, options: MutationOptions): Promise<MutationResult> {
-  const random = seededRandom(options.seed);
-  const sound = corpus(random);
-  const paths = options.targets.map(pathOf);
+export function runMutations(
+  worker: HostileWorker,
+  options: MutationOptions,
+  kind: BodyKind,
+): Promise<MutationResult> {
+  const { seed, targets } = options;
+  const sound = corpus(seededRandom(seed))[kind];
+  const paths = targets.map(pathOf);
   return attackWith(worker, options, async (next, note) => {
     const asking = new Asking(worker.port);
-    while (next()) {
-      const { made, answer } = hostileBody(sound, random);
+    for (let request = next(); request; request = next()) {
+      const random = randomOf(seed, request);
+      const made = kind === 'envelopes' ? hostileEnvelope(sound, random) : mutant(sound, random);
       const bytes = requestOf(pick(random, paths), made);
       if (random() < LEAVING) {
         void asking.ask(bytes.subarray(0, bytes.length - 1));
@@ -123,16 +154,12 @@ export function runMutations(worker: HostileWorker, options: MutationOptions): P
         note('left');
         continue;
       }
-      const reply = await asking.ask(bytes);
-      const kind = kindOf(reply);
-      const { status, body } = reply;
-      const isWrong = answer !== undefined && kind !== answer && !BUSY.includes(kind);
-      if (kind === undefined || isWrong)
-        note(
-          `${status} ${body.slice(0, 60)}`,
-          `${made.how}: ${status} ${body.slice(0, 200)}, expected ${answer ?? 'another'}`,
-        );
-      else note(kind);
+      const reply = await answered(asking, bytes);
+      const [answer, due] = [documented(reply), dueAnswer(made)];
+      const isExpected = answer !== undefined && (due === undefined || answer === due || BUSY.test(answer));
+      const said = `${reply.status} ${reply.body.slice(0, 200)}`;
+      if (isExpected) note(answer);
+      else note(said.slice(0, 60), `${request}: ${made.how}: ${said}${due ? `, expected ${due}` : ''}`);
     }
     asking.leave();
   });

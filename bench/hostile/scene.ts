@@ -11,7 +11,7 @@ export type Scene = {
   crowd: readonly Target[];
   count: number | undefined;
   seed: number;
-  /** Part of the name of the only attack that is wanted. */
+  /** Part of the names of the attacks, or of the kinds of mutations, that are wanted. */
   only: string;
 };
 /** @returns lines to print, and whether it held */

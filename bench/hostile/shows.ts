@@ -1,10 +1,14 @@
 /** What each hostile bench shows, at size: runs it, and says in words whether it held. */
-import { total } from '../scrape.ts';
+import type { Harness } from '../harness.ts';
+import { growth, type Samples, total } from '../scrape.ts';
+import { runApplyFiles } from './apply-files.ts';
 import { chunkCount } from './chunks.ts';
 import { runHeads } from './heads.ts';
-import { runMutations } from './mutations.ts';
+import type { BodyKind } from './mutate.ts';
+import { type MutationOptions, type MutationResult, runMutations } from './mutations.ts';
 import type { Show } from './scene.ts';
 import { findStored, runAborts, runUploads, type UploadOptions } from './uploads.ts';
+import type { HostileWorker } from './worker.ts';
 
 const MIB = 1024 * 1024;
 /** By how much a worker's resident memory may grow under large uploads. */
@@ -23,25 +27,53 @@ const counted = (counts: Record<string, number>): string =>
 const memoryLine = (memory: { before: number; peak: number; after: number; slope: number }): string =>
   `memory     ${mib(memory.before)} MiB before, ${mib(memory.peak)} at most, ${mib(memory.after)} after; slope ${(memory.slope / 1024).toFixed(1)} KiB/s over the second half`;
 
-const mutated =
-  (what: string, run: typeof runMutations, connections: number): Show =>
-  async ({ worker, targets, count = 1_000_000, seed }) => {
+type Run = (worker: HostileWorker, options: MutationOptions) => Promise<MutationResult>;
+const bodies =
+  (kind: BodyKind): Run =>
+  (worker, options) =>
+    runMutations(worker, options, kind);
+/** Kinds of mutated input, and how many connections send it. */
+const MUTATED: Readonly<Record<string, { run: Run; connections: number }>> = {
+  envelopes: { run: bodies('envelopes'), connections: 64 },
+  'otlp-json': { run: bodies('otlp-json'), connections: 64 },
+  'otlp-protobuf': { run: bodies('otlp-protobuf'), connections: 64 },
+  heads: { run: runHeads, connections: 256 },
+  'apply-files': { run: (_worker, options) => runApplyFiles(options), connections: 1 },
+};
+
+/** Waits until the processor is done. @returns the items by what became of them since `before`; undefined: it is not done */
+async function processed(harness: Harness, before: Samples): Promise<Record<string, number> | undefined> {
+  if (!(await harness.drained(DRAIN_MS_MAX))) return undefined;
+  return growth(before, await harness.processorMetrics(), {
+    name: 'sluice_processed_total',
+    label: 'result',
+  });
+}
+
+export const mutations: Show = async ({ harness, worker, targets, count = 1_000_000, seed, only }) => {
+  const found: string[] = [];
+  let holds = true;
+  await harness.startProcessor();
+  for (const [kind, { run, connections }] of Object.entries(MUTATED)) {
+    if (!kind.includes(only)) continue;
     // A run before the run: code is compiled and the heap has found its size.
     await run(worker, { targets, count: Math.ceil(count / 20), seed: seed + 1, connections });
+    const before = await harness.processorMetrics();
     const result = await run(worker, { targets, count, seed, connections });
     const { answers, surprises, restarts, seconds, memory } = result;
-    const lines = [
-      `mutations  ${count} ${what}, seed ${seed}, in ${seconds.toFixed(0)} s (${Math.round(count / seconds)}/s)`,
+    const items = await processed(harness, before);
+    found.push(
+      `mutations  ${count} ${kind}, seed ${seed}, in ${seconds.toFixed(0)} s (${Math.round(count / seconds)}/s)`,
       `answers    ${counted(answers)}`,
       `surprises  ${surprises.length === 0 ? 'none' : surprises.join('\n           ')}`,
       `restarts   ${restarts}`,
+      `processed  ${items ? counted(items) || 'nothing' : 'not all that was accepted'}`,
       memoryLine(memory),
-    ];
-    return { lines, holds: surprises.length === 0 && restarts === 0 && memory.slope < SLOPE_MAX };
-  };
-
-export const mutations = mutated('envelopes', runMutations, 64);
-export const heads = mutated('HTTP heads', runHeads, 256);
+    );
+    holds &&= surprises.length === 0 && restarts === 0 && items !== undefined && memory.slope < SLOPE_MAX;
+  }
+  return { lines: found, holds: holds && found.length > 0 };
+};
 
 type UploadShow = Omit<UploadOptions, 'targets' | 'count' | 'seed'> & { expect: 'stored' | 'refused' };
 
