@@ -3,33 +3,7 @@ import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { createLog } from '../../src/lib/log.ts';
 import { Connections, withoutPassword } from '../../src/management/connections.ts';
-import { freeze, thaw } from '../support/freeze.ts';
-import { natsServer, redisServer, temporaryFolder } from '../support/servers.ts';
-
-it('are closed while an attempt to connect still hangs, which closes what it gets', async () => {
-  const server = await natsServer();
-  await freeze(server.pid);
-  const connections = new Connections({
-    redisUrls: [],
-    natsUrls: [server.url],
-    natsCredsFile: undefined,
-    name: 'test',
-    log: createLog('silent'),
-  });
-  let settled = false;
-  const attempt = connections
-    .nats()
-    .catch(() => undefined)
-    .finally(() => {
-      settled = true;
-    });
-  await connections.close();
-  expect(settled).toBe(false);
-  thaw(server.pid);
-  const link = await attempt;
-  if (link) await expect.poll(() => link.connected).toBe(false);
-  await server.close();
-});
+import { redisServer, temporaryFolder } from '../support/servers.ts';
 
 it('to Redis are tried anew when a file of its settings is there again', async () => {
   const [server, dir] = [await redisServer(), temporaryFolder('password')];

@@ -2,36 +2,26 @@
 import { once } from 'node:events';
 import { mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { request } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, expect, it } from 'vitest';
-import { managementApi } from '../../../src/management/api/api.ts';
-import { type RunningAdmin, startAdminServer } from '../../../src/management/api/server.ts';
 import { AdminTokens } from '../../../src/management/api/tokens.ts';
-import { Connections } from '../../../src/management/connections.ts';
 import { readHistory } from '../../../src/projects/audit-log.ts';
 import { link as connect, log, makeBuckets, type NatsLink } from '../../projects/broker.ts';
 import { natsServer, type TestServer } from '../../support/servers.ts';
+import { type AdminPort, connectionsTo, openAdminPort } from '../admin-port.ts';
 
 let nats: TestServer;
 let link: NatsLink;
-let connections: Connections;
-const admins: RunningAdmin[] = [];
+let connections: ReturnType<typeof connectionsTo>;
+const admins: AdminPort[] = [];
 const dir = mkdtempSync(join(tmpdir(), 'sluice-access-'));
 const file = join(dir, 'tokens');
 beforeAll(async () => {
   nats = await natsServer();
   link = await connect(nats.url);
   await makeBuckets(link);
-  const redisUrls = ['redis://127.0.0.1:1'];
-  connections = new Connections({
-    redisUrls,
-    natsUrls: [nats.url],
-    natsCredsFile: undefined,
-    name: 'test',
-    log,
-  });
+  connections = connectionsTo(nats.url);
 });
 afterEach(async () => {
   for (const admin of admins.splice(0)) await admin.stop();
@@ -43,49 +33,11 @@ afterAll(async () => {
   rmSync(dir, { recursive: true, force: true });
 });
 
-type Port = {
-  host?: string;
-  names?: string[];
-  entries?: string[];
-  viewers?: string[];
-  file?: string;
-  isIngest?: boolean;
-};
 /** @returns its port at 127.0.0.1 */
-async function open({
-  host = '127.0.0.1',
-  names = [],
-  entries = [],
-  viewers = [],
-  file: of,
-  isIngest = true,
-}: Port): Promise<number> {
-  const management = {
-    connections,
-    publicUrl: 'http://x',
-    heartbeatPath: '/heartbeat',
-    shards: 1,
-    examine: async () => [],
-    log,
-  };
-  const pages = {
-    ready: () => ({ ready: true, body: '{}' }),
-    metrics: async () => 'sluice_workers 1\n',
-    stats: async () => ({ role: 'ingest' as const, readiness: { status: 'ready', checks: {} }, metrics: [] }),
-  };
-  const tokens = new AdminTokens({ entries, viewers, file: of, log });
-  const parts = {
-    host,
-    names,
-    port: 0,
-    pages,
-    tokens,
-    log,
-    ...(isIngest && { api: managementApi(management, log) }),
-  };
-  const admin = await startAdminServer(parts);
+async function open(options: Parameters<typeof openAdminPort>[0]): Promise<number> {
+  const admin = await openAdminPort({ connections, ...options });
   admins.push(admin);
-  return (admin.server.address() as AddressInfo).port;
+  return admin.port;
 }
 
 type Asked = { method?: string; headers?: Record<string, string>; body?: string };
@@ -243,7 +195,7 @@ it('refuses a request across sites though it has a token', async () => {
 });
 
 it('has no API where there is none to serve, as in a processor', async () => {
-  const port = await open({ isIngest: false });
+  const port = await open({ connections: undefined });
   expect(await statuses(port, GUARDED)).toEqual([404, 200, 200]);
   const { status, headers } = await ask(port, '/healthz', { method: 'POST' });
   expect([status, headers.allow]).toEqual([405, 'GET, HEAD']);
@@ -261,15 +213,9 @@ it('answers HEAD as GET without the body', async () => {
 });
 
 it('a page that fails unforeseen is 500, and the process goes on', async () => {
-  const pages = {
-    ready: () => ({ ready: true, body: '{}' }),
-    metrics: () => Promise.reject(new RangeError('Invalid string length')),
-    stats: () => Promise.reject(new RangeError('Invalid string length')),
-  };
-  const tokens = new AdminTokens({ entries: [], file: undefined, log });
-  const admin = await startAdminServer({ host: '127.0.0.1', port: 0, pages, tokens, log });
-  admins.push(admin);
-  const url = `http://127.0.0.1:${(admin.server.address() as AddressInfo).port}`;
+  const failing = () => Promise.reject(new RangeError('Invalid string length'));
+  const port = await open({ metrics: failing, stats: failing });
+  const url = `http://127.0.0.1:${port}`;
   for (const path of ['/metrics', '/stats.json']) {
     const answer = await fetch(`${url}${path}`);
     expect([answer.status, await answer.json()]).toMatchObject([500, { detail: 'The log says more.' }]);
@@ -279,7 +225,7 @@ it('a page that fails unforeseen is 500, and the process goes on', async () => {
 
 it('stops when what has begun is answered', async () => {
   const port = await open({});
-  const [admin] = admins as [RunningAdmin];
+  const [admin] = admins as [AdminPort];
   const begun = once(admin.server, 'request');
   const req = request({ host: '127.0.0.1', port, path: '/v1/projects', method: 'POST', headers: JSON_TYPE });
   const status = new Promise((resolve, reject) => {

@@ -1,57 +1,29 @@
 /** What the management API answers where the registry is in an unusual state. Served by this process. */
-import type { Server } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { Kvm } from '@nats-io/kv';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { managementApi } from '../../../src/management/api/api.ts';
-import { startAdminServer } from '../../../src/management/api/server.ts';
-import { AdminTokens } from '../../../src/management/api/tokens.ts';
 import { ApiOperations } from '../../../src/management/api-client.ts';
-import { Connections } from '../../../src/management/connections.ts';
 import { ProjectStore } from '../../../src/projects/project-store.ts';
-import { link as connect, log, makeBuckets, type NatsLink } from '../../projects/broker.ts';
+import { link as connect, makeBuckets, type NatsLink } from '../../projects/broker.ts';
 import { natsServer, type TestServer } from '../../support/servers.ts';
+import { type AdminPort, connectionsTo, openAdminPort } from '../admin-port.ts';
 
 let nats: TestServer;
 let link: NatsLink;
-let connections: Connections;
+let connections: ReturnType<typeof connectionsTo>;
 let store: ProjectStore;
-let server: Server;
+let admin: AdminPort;
 let url: string;
 beforeAll(async () => {
   nats = await natsServer();
   link = await connect(nats.url);
   await makeBuckets(link);
   store = await ProjectStore.open(link);
-  const urls = { redisUrls: ['redis://127.0.0.1:1'], natsUrls: [nats.url], natsCredsFile: undefined };
-  connections = new Connections({ ...urls, name: 'test', log });
-  ({ server } = await startAdminServer({
-    host: '127.0.0.1',
-    port: 0,
-    pages: {
-      ready: () => ({ ready: true, body: '{}' }),
-      metrics: async () => '',
-      stats: async () => ({ role: 'ingest', readiness: { status: 'ready', checks: {} }, metrics: [] }),
-    },
-    tokens: new AdminTokens({ entries: [], file: undefined, log }),
-    log,
-    api: managementApi(
-      {
-        connections,
-        publicUrl: 'http://x',
-        heartbeatPath: '/heartbeat',
-        shards: 1,
-        examine: async () => [],
-        log,
-      },
-      log,
-    ),
-  }));
-  url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  connections = connectionsTo(nats.url);
+  admin = await openAdminPort({ connections });
+  ({ url } = admin);
 });
 afterAll(async () => {
-  server?.closeAllConnections();
-  await new Promise((resolve) => server?.close(resolve));
+  await admin?.stop();
   await connections?.close();
   await link?.close();
   await nats?.close();

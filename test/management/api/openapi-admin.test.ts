@@ -84,11 +84,6 @@ const named = (path: string, name = 'unknown'): string => path.replaceAll(/\{\w+
 
 const fileLetter = (frameId: string): Promise<string> => letterIn(system.link, frameId);
 
-it('is a document of OpenAPI 3.1 with an operation for each of the contract', () => {
-  expect(api.document.openapi).toBe('3.1.0');
-  expect(api.operations).toHaveLength(24);
-});
-
 /** Without what says the same as its absence. */
 const said = ({
   tags,
@@ -165,6 +160,10 @@ it('takes whatever change the document allows', async () => {
   );
 });
 
+/** All of them take a thousand requests. */
+const someOf = <T>(values: readonly T[]): readonly T[] =>
+  rounds(values, [...values].sort(() => Math.random() - 0.5).slice(0, 3));
+
 it('refuses each field of a body that the document forbids, by its name', async () => {
   const { id } = await create();
   for (const { path, method, operation } of api.operations) {
@@ -176,10 +175,10 @@ it('refuses each field of a body that the document forbids, by its name', async 
       const answer = await ask(method, path, { url, body: { ...base, [field]: value } });
       const { errors } = json(answer) as unknown as { errors: { field: string }[] };
       const fields = new Set(errors.map((error) => error.field.split('.')[0]));
-      expect([answer.status, ...fields]).toEqual([400, field]);
+      expect([answer.status, ...fields], `${method} ${path} ${JSON.stringify(value)}`).toEqual([400, field]);
     };
     for (const [field, inner] of Object.entries(schema.properties))
-      for (const value of forbidden(inner)) await refuses(field, value);
+      for (const value of someOf(forbidden(inner))) await refuses(field, value);
     await refuses('colour', 'red');
     for (const field of schema.required ?? []) {
       const answer = await ask(method, path, { url, body: {} });
@@ -274,6 +273,7 @@ it('answers whatever is made of the document as the document says', async () => 
     fc.stringMatching(/^[!-~]{1,20}$/),
   );
   const anyText = fc.oneof(fc.nat().map(String), fc.string({ maxLength: 30 }));
+  const numRuns = rounds(100, 8);
   let cases = 0;
   for (const { path, method, operation } of api.operations) {
     const schema = bodyOf(operation);
@@ -298,10 +298,10 @@ it('answers whatever is made of the document as the document says', async () => 
         expect([400, 404, 409, 412].includes(answer.status) || answer.status < 300, answer.body).toBe(true);
         cases++;
       }),
-      { numRuns: 30 },
+      { numRuns },
     );
   }
-  expect(cases).toBeGreaterThan(600);
+  expect(cases).toBeGreaterThan(20 * numRuns);
 });
 
 it('says that a date exists or is refused, that loopback needs no token, and which tags match', async () => {

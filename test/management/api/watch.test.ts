@@ -13,12 +13,6 @@ const read = (lines: TailLines): { event_id: string; missed?: number }[] =>
     .filter((line) => line !== '')
     .map((line) => JSON.parse(line) as { event_id: string; missed?: number });
 
-it('begins with an empty line, at which the head of the answer goes out', () => {
-  const lines = new TailLines(clock);
-  expect(String(lines.read())).toBe('\n');
-  lines.destroy();
-});
-
 it('parses nothing for a reader who is slow, and tells how much was missed', () => {
   const lines = new TailLines(clock);
   const payload = 'x'.repeat(400_000);
@@ -48,10 +42,4 @@ it('shows a thousand lines a second, and adds what the workers had not shown', (
   lines.show(() => [item('next', { missed: 3 })]);
   expect(read(lines)).toMatchObject([{ event_id: 'next', missed: 503 }]);
   lines.destroy();
-});
-
-it('takes nothing once its reader has left', () => {
-  const lines = new TailLines(clock);
-  lines.destroy();
-  expect(() => lines.show(() => expect.unreachable())).not.toThrow();
 });

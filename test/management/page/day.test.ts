@@ -9,7 +9,7 @@ import { afterAll, beforeAll, expect, it } from 'vitest';
 import { keyId, type Project } from '../../../src/projects/project.ts';
 import { ProjectStore } from '../../../src/projects/project-store.ts';
 import { seedProjects } from '../../projects/broker.ts';
-import { type Opened, openBrowser, openPage } from '../../support/browser.ts';
+import { openBrowser, openPage } from '../../support/browser.ts';
 import { errorEvent, eventId } from '../../support/envelopes.ts';
 import { fileLetter, frameOf } from '../../support/letters.ts';
 import { temporaryFolder } from '../../support/servers.ts';
@@ -240,20 +240,19 @@ it('looks as docs/page-*.png show; PAGE_PICTURES=docs puts the pictures there', 
     { ...size, colorScheme: 'light' as const },
     { ...size, colorScheme: 'dark' as const },
   ]);
-  const pages = await Promise.all(looks.map(() => openPage(browser, system.adminUrl)));
+  const { page } = await openPage(browser, system.adminUrl);
   if (PAGE_PICTURES) await makeTraffic(60);
-  for (const [at, { width, height, top, colorScheme }] of looks.entries()) {
-    const { page } = pages[at] as Opened;
+  await new Person(page).openProject();
+  for (const { width, height, top, colorScheme } of looks) {
     await page.emulateMedia({ colorScheme });
     await page.setViewportSize({ width, height });
-    await new Person(page).openProject();
     await page.evaluate(`document.activeElement.blur(); document.querySelector('${top}').scrollIntoView()`);
     expect(await page.evaluate('document.documentElement.scrollWidth')).toBe(width);
     const path = join(folder, `page-${width}-${colorScheme}.png`);
     await page.screenshot({ path });
-    await page.close();
     expect(statSync(path).size, path).toBeLessThan(PICTURE_BYTES_MAX);
   }
+  await page.close();
 });
 
 it.each(TASKS)(
