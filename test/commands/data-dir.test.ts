@@ -37,13 +37,15 @@ function doers(command: Command, words: string): string[] {
   return [...own, ...command.commands.flatMap((sub) => doers(sub, `${words} ${sub.name()}`))];
 }
 
-it('each has the flag', async () => {
+it('each has the flag, and says so with its usage', async () => {
   const all = COMMANDS.map((make) => make());
   const names = all.flatMap((command) => doers(command, `sluice ${command.name()}`));
   expect(names.length).toBeGreaterThan(25);
   for (const name of names.filter((one) => !APART.has(one))) {
-    const { out } = await runCommand([...name.split(' ').slice(1), '--help'], {});
-    expect(out, name).toContain('--data-dir <folder>');
+    const ran = await runCommand([...name.split(' ').slice(1), '--help'], {});
+    expect(ran, name).toMatchObject({ status: 0, err: '' });
+    expect(ran.out).toContain(`Usage: ${name}`);
+    expect(ran.out).toContain('--data-dir <folder>');
   }
 });
 
@@ -57,6 +59,11 @@ it.each([
 ])('%s asks the named one', async (words) => {
   const ran = await inFolder(...words.split(' '));
   expect(ran, `${ran.out}${ran.err}`).toMatchObject({ status: 0, err: '' });
+});
+
+it('none is asked where no sluice dev runs', async () => {
+  const ran = await runCommand(['project', 'list', '--data-dir', join(folder, 'none')], NOWHERE);
+  expect(ran).toMatchObject({ status: 2, err: `sluice: No sluice dev runs on ${join(folder, 'none')}\n` });
 });
 
 it('doctor names the file and the sink of the named one', async () => {

@@ -6,6 +6,7 @@ import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { ingestProblems } from '../../src/commands/ingest-settings.ts';
 import { loadConfig } from '../../src/config.ts';
 import { systemClock } from '../../src/lib/clock.ts';
 import { createLog } from '../../src/lib/log.ts';
@@ -21,6 +22,7 @@ import {
   type TestServer,
   temporaryFolder,
 } from '../support/servers.ts';
+import { runCommand } from './run-command.ts';
 
 const PROGRAM = fileURLToPath(new URL('../../dist/cli.js', import.meta.url));
 const CUID = 'cjld2cjxh0000qzrmn831i7rn';
@@ -79,26 +81,25 @@ function writeDevFile(pid: number): void {
   writeFileSync(join(folder, '.sluice', 'dev.json'), JSON.stringify(file));
 }
 
-it('a spool that its volume can never hold ends ingest at the start, with both figures', async () => {
-  const child = start(['ingest'], { SLUICE_SPOOL_DIR: folder, SLUICE_SPOOL_MAX_BYTES: `${2 ** 52}` });
-  expect(await child.ended).toBe(2);
-  expect(child.err()).toMatch(
-    /SLUICE_SPOOL_MAX_BYTES is 4096 TiB, and the volume of \S+ has [\d.]+ [GT]iB\n$/,
-  );
-});
-
-it('a spool without room for two whole bodies of each worker ends ingest, and no other program', async () => {
-  const bound = {
-    SLUICE_WORKERS: '2',
-    SLUICE_MAX_DECOMPRESSED_BYTES: '20000000',
-    SLUICE_SPOOL_MAX_BYTES: '79999999',
-  };
-  const child = start(['ingest'], bound);
-  expect(await child.ended).toBe(2);
-  expect(child.err()).toBe(
-    'sluice: SLUICE_SPOOL_MAX_BYTES must be at least 80000000: twice SLUICE_MAX_DECOMPRESSED_BYTES for each of 2 workers\n',
-  );
-  expect(loadConfig(bound).config.spoolMaxBytes).toBe(79_999_999);
+it.each<[what: string, env: () => Record<string, string>, problem: string | RegExp]>([
+  [
+    'that its volume can never hold',
+    () => ({ SLUICE_SPOOL_DIR: folder, SLUICE_SPOOL_MAX_BYTES: `${2 ** 52}` }),
+    /^SLUICE_SPOOL_MAX_BYTES is 4096 TiB, and the volume of \S+ has [\d.]+ [GT]iB$/,
+  ],
+  [
+    'without room for two whole bodies of each worker',
+    () => ({
+      SLUICE_WORKERS: '2',
+      SLUICE_MAX_DECOMPRESSED_BYTES: '20000000',
+      SLUICE_SPOOL_MAX_BYTES: '79999999',
+    }),
+    /^SLUICE_SPOOL_MAX_BYTES must be at least 80000000: twice SLUICE_MAX_DECOMPRESSED_BYTES for each of 2 workers$/,
+  ],
+  ['that is a file', () => ({ SLUICE_SPOOL_DIR: import.meta.filename }), 'SLUICE_SPOOL_DIR must be a folder'],
+])('a spool %s is a wrong setting of ingest, and of no other program', (_what, env, problem) => {
+  expect(() => loadConfig(env(), { alsoCheck: ingestProblems })).toThrow(problem);
+  expect(() => loadConfig(env())).not.toThrow();
 });
 
 it('ingest reports what is wrong for it alone beside everything else', async () => {
@@ -112,12 +113,6 @@ it('ingest reports what is wrong for it alone beside everything else', async () 
   expect(child.err()).toContain(
     `SLUICE_SPOOL_DIR must be a folder that is there and can be looked at: ${missing}`,
   );
-});
-
-it('a file is no spool folder', async () => {
-  const child = start(['ingest'], { SLUICE_SPOOL_DIR: import.meta.filename });
-  expect(await child.ended).toBe(2);
-  expect(child.err()).toContain('SLUICE_SPOOL_DIR must be a folder');
 });
 
 it('ends when NATS takes its connection and then says nothing', async () => {
@@ -164,11 +159,12 @@ describe('the program', () => {
       expect(help.out()).toMatch(new RegExp(`^  ${name}\\b`, 'm'));
   });
 
-  it.each([[['nonsense']], [['tail', '--type', 'statsd']]])('ends with 2 for %j', async (args) => {
-    const child = start(args);
-    expect(await child.ended).toBe(2);
-    expect(child.out()).toBe('');
+  it('ends with 2 for what it does not know', async () => {
+    const child = start(['nonsense']);
+    expect([await child.ended, child.out()]).toEqual([2, '']);
     expect(child.err()).not.toContain('    at ');
+    const tail = await runCommand(['tail', '--type', 'statsd'], {});
+    expect(tail).toMatchObject({ status: 2, out: '' });
   });
 
   it('finishes a change though its reader has left, and fails as it would have', async () => {
@@ -222,9 +218,8 @@ describe('load', () => {
 describe('tail', () => {
   it('says that there are no streams', async () => {
     const empty = await natsServer();
-    const tail = start(['tail'], { ...urls(), SLUICE_NATS_URL: empty.url });
-    expect(await tail.ended).toBe(1);
-    expect(tail.err()).toContain('run sluice setup');
+    const tail = await runCommand(['tail'], { ...urls(), SLUICE_NATS_URL: empty.url });
+    expect(tail).toMatchObject({ status: 1, err: expect.stringContaining('run sluice setup') });
     await empty.close();
   });
 

@@ -57,9 +57,7 @@ it('prints the same items, as text and as JSON, of one project and type', async 
   const [mine, other] = [await system.createProject(), await system.createProject()];
   const kinds: [args: string[], lines: number][] = [
     [[], 4],
-    [[mine.id], 2],
-    [[mine.id, '--json'], 2],
-    [['--type', 'event', '--json'], 4],
+    [[mine.id, '--type', 'event', '--json'], 2],
   ];
   const pairs = kinds.map(([args]) => [near(...args), far(...args)] as const);
   const without = far(other.id, '--type', 'transaction');
@@ -80,9 +78,7 @@ it('prints the same items, as text and as JSON, of one project and type', async 
     expect(there.about(ids)).toEqual(here.about(ids));
     expect(there.about(ids)).toHaveLength(Number(kinds[at]?.[1]));
   }
-  expect(await Promise.all([without, ...pairs.flat()].map((tail) => tail.stop()))).toEqual(
-    Array.from({ length: 9 }, () => 0),
-  );
+  expect(await Promise.all([without, ...pairs.flat()].map((tail) => tail.stop()))).toEqual([0, 0, 0, 0, 0]);
   expect(without.out).toBe('');
 });
 

