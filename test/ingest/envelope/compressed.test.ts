@@ -4,6 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { newEventReader } from '../../../src/ingest/envelope/json-reader.ts';
 import type { UploadBudget, UploadFailure } from '../../../src/ingest/envelope/upload.ts';
 import { SYNC_INFLATE_BYTES_MAX } from '../../../src/limits.ts';
+import { rounds } from '../../support/rounds.ts';
 import { temporaryFolder } from '../../support/servers.ts';
 import * as bodies from './bodies.ts';
 import {
@@ -30,6 +31,11 @@ const budgetOf = (caps: Partial<{ maxBodyBytes: number; maxDecompressedBytes: nu
   testBudget({ spoolDir, ...caps });
 
 type Compress = (body: Uint8Array) => Buffer;
+/** As well as it can where that is quick. */
+const brotli = (body: Uint8Array, params: Record<number, number> = {}): Buffer =>
+  brotliCompressSync(body, {
+    params: { [constants.BROTLI_PARAM_QUALITY]: body.length < 10_000 ? 11 : 4, ...params },
+  });
 const ENCODINGS: [encoding: string, title: string, compress: Compress][] = [
   ['gzip', 'gzip', (body) => gzipSync(body)],
   [
@@ -41,25 +47,19 @@ const ENCODINGS: [encoding: string, title: string, compress: Compress][] = [
   ['deflate', 'zlib with a small window', (body) => deflateSync(body, { windowBits: 9, level: 1 })],
   ['deflate', 'a bare deflate stream', (body) => deflateRawSync(body)],
   ['deflate', 'a bare deflate stream of stored blocks', (body) => deflateRawSync(body, { level: 0 })],
-  ['br', 'brotli', (body) => brotliCompressSync(body)],
-  [
-    'br',
-    'brotli with the largest window',
-    (body) =>
-      brotliCompressSync(body, {
-        params: { [constants.BROTLI_PARAM_LGWIN]: 24, [constants.BROTLI_PARAM_QUALITY]: 5 },
-      }),
-  ],
+  ['br', 'brotli', (body) => brotli(body)],
+  ['br', 'brotli with the largest window', (body) => brotli(body, { [constants.BROTLI_PARAM_LGWIN]: 24 })],
 ];
 const ZSTD_ENCODINGS: typeof ENCODINGS = [
   ['zstd', 'zstd', (body) => zstdCompressSync(body)],
   ['zstd', 'zstd of raw blocks and runs', (body) => zstdBlocks(body)],
   [
     'zstd',
-    'zstd of three frames and one to be skipped',
+    'zstd of three frames and two to be skipped',
     (body) =>
       Buffer.concat([
         zstdSkippable('index'),
+        zstdSkippable(''),
         zstdCompressSync(body.subarray(0, 9)),
         zstdCompressSync(Buffer.alloc(0)),
         zstdCompressSync(body.subarray(9)),
@@ -73,6 +73,8 @@ const SMALL = encodeEnvelope({}, [
   { header: { type: 'log', length: 8 }, payload: bytesOf('["€"\n]') },
 ]);
 const LARGE = eventBody(700_000);
+/** What is cut besides has a stream of its own, which is dear: each such byte, or a part of them. */
+const STEP = rounds(1, 4);
 
 async function outcome(chunks: readonly Buffer[], encoding: string, budget = budgetOf()): Promise<object> {
   const { upload, result } = startUpload(encoding, budget);
@@ -97,7 +99,7 @@ describe.each(ENCODINGS)('Content-Encoding %s, %s', (encoding, _title, compress)
     const body = compress(SMALL);
     expect(await outcome([body], encoding)).toEqual(expected);
     expect(await outcome(singleBytes(body), encoding)).toEqual(expected);
-    for (let seed = 0; seed < 50; seed++)
+    for (let seed = 0; seed < rounds(50, 15); seed++)
       expect(await outcome(cutAtRandom(body, seeded(seed)), encoding), `seed ${seed}`).toEqual(expected);
   });
 
@@ -120,6 +122,7 @@ describe.each(ENCODINGS)('Content-Encoding %s, %s', (encoding, _title, compress)
       expect(await failureOf([body.subarray(0, length)], encoding), `${length} bytes`).toMatchObject({
         kind: 'invalid',
       });
+      if (length % STEP > 0) continue;
       const cut = cutEvery(body.subarray(0, length), 7);
       expect(await failureOf(cut, encoding), `${length} bytes, cut`).toMatchObject({ kind: 'invalid' });
     }
@@ -171,12 +174,11 @@ describe.each(ENCODINGS)('Content-Encoding %s, %s', (encoding, _title, compress)
     for (let at = 0; at < body.length; at++) {
       const flipped = Buffer.from(body);
       flipped[at] = (flipped[at] as number) ^ (1 << (at % 8));
-      const [whole, cut] = [
-        await outcome([flipped], encoding),
-        await outcome(cutEvery(flipped, 5), encoding),
-      ];
-      expect('kind' in cut, `byte ${at}`).toBe('kind' in whole);
+      const whole = await outcome([flipped], encoding);
       expect('kind' in whole ? (whole as UploadFailure).kind : 'taken').toMatch(/^(invalid|taken)$/);
+      if (at % STEP > 0) continue;
+      const cut = await outcome(cutEvery(flipped, 5), encoding);
+      expect('kind' in cut, `byte ${at}`).toBe('kind' in whole);
     }
   });
 });
@@ -260,19 +262,5 @@ describe('Content-Encoding', () => {
 
   test.each(['gzip', 'deflate', 'br', 'zstd'])('%s of no bytes at all is invalid', async (encoding) => {
     expect((await failureOf([], encoding)).kind).toBe('invalid');
-  });
-
-  test.each([
-    ['gzip', gzipSync],
-    ['deflate', deflateSync],
-    ['br', brotliCompressSync],
-    ...(RUNTIME_HAS_ZSTD ? [['zstd', zstdCompressSync]] : []),
-  ] as [string, Compress][])('a small %s body is told within end', (encoding, compress) => {
-    const { upload, budget } = startUpload(encoding, budgetOf());
-    upload.feed(compress(eventBody(40_000)));
-    upload.end();
-    expect(budget.heldBytes).toBeGreaterThanOrEqual(40_000);
-    upload.dispose();
-    expect(budget.heldBytes).toBe(0);
   });
 });

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { parseEnvelopeHeader, parseItemHeader } from '../../../src/ingest/envelope/header.ts';
+import { parseEnvelopeHeader } from '../../../src/ingest/envelope/header.ts';
 import { bytesOf, EVENT_ID } from './bodies.ts';
 
 const envelope = (header: string): unknown => parseEnvelopeHeader(bytesOf(header));
@@ -72,23 +72,5 @@ describe('an envelope header', () => {
       envelope(JSON.stringify({ sdk: { name: 'n'.repeat(length - 2), version: '1' } })) as object;
     expect(sdkOf(256)).toHaveProperty('sdk');
     expect(sdkOf(257)).toEqual({});
-  });
-
-  test('finds nothing on a prototype', () => {
-    expect(envelope(`{"__proto__":{"event_id":"${EVENT_ID}","sent_at":"x"}}`)).toEqual({});
-    expect(({} as Record<string, unknown>).sent_at).toBeUndefined();
-  });
-});
-
-describe('an item header', () => {
-  test('needs nothing but a type', () => {
-    expect(parseItemHeader(bytesOf('{"type":"event","content_type":"application/json"}'))).toEqual({
-      type: 'event',
-    });
-  });
-
-  test('may state a length', () => {
-    expect(parseItemHeader(bytesOf('{"type":"event","length":0}'))).toEqual({ type: 'event', length: 0 });
-    expect(parseItemHeader(bytesOf('{"type":"event","length":null}'))).toEqual({ type: 'event' });
   });
 });

@@ -13,6 +13,16 @@ export type Verdict = { malformed: string } | { found: string[] };
 const HEADER = `{"event_id":"${EVENT_ID}"}`;
 const found = (...items: string[]): Verdict => ({ found: items });
 const malformed = (reason: string): Verdict => ({ malformed: reason });
+const NO_HEADER = malformed('the envelope header is no JSON object');
+const NO_ITEM_HEADER = malformed('an item header is no JSON object');
+const NO_TYPE = malformed('an item header has no type');
+const ENDS_INSIDE = malformed('the body ends inside a payload');
+const OTHER_BYTE = malformed('a payload is followed by another byte than a newline');
+const TOO_MANY = malformed('the envelope has too many items');
+const LONG_TOGETHER = malformed('the item headers are too long together');
+/** The beginning of an envelope with one log, up to its payload. */
+const LOG = '{}\n{"type":"log"}\n';
+const logOf = (length: number | string): string => `{}\n{"type":"log","length":${length}}\n`;
 const filler = (bytes: number): string => 'x'.repeat(bytes);
 /** A JSON object of exactly `bytes` bytes. */
 const objectOf = (bytes: number, begin = '{"type":"log","a":"'): string =>
@@ -28,26 +38,22 @@ export const CASES: [title: string, body: string | Buffer, verdict: Verdict][] =
   ['a header and a newline are an envelope without items', '{}\n', found()],
   ['white space around the header object is JSON', ' {} \n', found()],
   ['an empty body is malformed', '', malformed('the body is empty')],
-  ['a lone newline is malformed', '\n', malformed('the envelope header is no JSON object')],
-  ['an empty first line is malformed', '\n{}\n', malformed('the envelope header is no JSON object')],
-  ['a header that is an array is malformed', '[]\n', malformed('the envelope header is no JSON object')],
-  ['a header that is null is malformed', 'null\n', malformed('the envelope header is no JSON object')],
-  ['a header that is a string is malformed', '"{}"', malformed('the envelope header is no JSON object')],
-  [
-    'a header with something after its object is malformed',
-    '{}{}\n',
-    malformed('the envelope header is no JSON object'),
-  ],
-  ['a header that is cut short is malformed', '{"a":', malformed('the envelope header is no JSON object')],
+  ['a lone newline is malformed', '\n', NO_HEADER],
+  ['an empty first line is malformed', '\n{}\n', NO_HEADER],
+  ['a header that is an array is malformed', '[]\n', NO_HEADER],
+  ['a header that is null is malformed', 'null\n', NO_HEADER],
+  ['a header that is a string is malformed', '"{}"', NO_HEADER],
+  ['a header with something after its object is malformed', '{}{}\n', NO_HEADER],
+  ['a header that is cut short is malformed', '{"a":', NO_HEADER],
   [
     'a header that is no UTF-8 is malformed',
     Buffer.concat([bytesOf('{"a":"'), Buffer.of(0xc3, 0x28), bytesOf('"}\n')]),
-    malformed('the envelope header is no JSON object'),
+    NO_HEADER,
   ],
   [
     'a byte order mark is malformed',
     Buffer.concat([Buffer.of(0xef, 0xbb, 0xbf), bytesOf('{}\n')]),
-    malformed('the envelope header is no JSON object'),
+    NO_HEADER,
   ],
   ['a header at its bound', `${objectOf(ENVELOPE_HEADER_BYTES_MAX, '{"a":"')}\n`, found()],
   ['a header at its bound without a newline', objectOf(ENVELOPE_HEADER_BYTES_MAX, '{"a":"'), found()],
@@ -77,99 +83,40 @@ export const CASES: [title: string, body: string | Buffer, verdict: Verdict][] =
     `${HEADER}\n{"type":"event"}\n{"a":1}`,
     found('event@0:{"a":1}'),
   ],
-  [
-    'a payload without a length may be empty',
-    '{}\n{"type":"log"}\n\n{"type":"log"}\n',
-    found('log@0:', 'log@1:'),
-  ],
+  ['a payload without a length may be empty', `${LOG}\n{"type":"log"}\n`, found('log@0:', 'log@1:')],
   ['an item header may end the body', '{}\n{"type":"log"}', found('log@0:')],
-  ['an item header and its newline may end the body', '{}\n{"type":"log"}\n', found('log@0:')],
-  ['an empty payload and its newline may end the body', '{}\n{"type":"log"}\n\n', found('log@0:')],
-  [
-    'a payload may hold any byte but a newline',
-    '{}\n{"type":"log"}\n\0\r\t\x7f\n',
-    found('log@0:\0\r\t\x7f'),
-  ],
+  ['an item header and its newline may end the body', LOG, found('log@0:')],
+  ['an empty payload and its newline may end the body', `${LOG}\n`, found('log@0:')],
+  ['a payload may hold any byte but a newline', `${LOG}\0\r\t\x7f\n`, found('log@0:\0\r\t\x7f')],
   // ---- payloads with a length ----
-  [
-    'a length counts bytes, newlines among them',
-    '{}\n{"type":"log","length":5}\na\nb\nc\n',
-    found('log@0:a\nb\nc'),
-  ],
-  ['a payload of its length may end the body', '{}\n{"type":"log","length":3}\nabc', found('log@0:abc')],
-  ['a length counts bytes, not characters', '{}\n{"type":"log","length":4}\néé\n', found('log@0:Ã©Ã©')],
-  [
-    'a length of nothing',
-    '{}\n{"type":"log","length":0}\n\n{"type":"log","length":0}',
-    found('log@0:', 'log@1:'),
-  ],
-  ['a length of nothing before the end of the body', '{}\n{"type":"log","length":0}\n', found('log@0:')],
-  ['a length may be written with an exponent', '{}\n{"type":"log","length":3e0}\nabc', found('log@0:abc')],
-  [
-    'a body that ends inside a payload is malformed',
-    '{}\n{"type":"log","length":4}\nabc',
-    malformed('the body ends inside a payload'),
-  ],
-  [
-    'a body that ends before a payload is malformed',
-    '{}\n{"type":"log","length":4}\n',
-    malformed('the body ends inside a payload'),
-  ],
-  [
-    'a header with a length that ends the body is malformed',
-    '{}\n{"type":"log","length":4}',
-    malformed('the body ends inside a payload'),
-  ],
-  [
-    'another byte after the payload is malformed',
-    '{}\n{"type":"log","length":3}\nabcd\n',
-    malformed('a payload is followed by another byte than a newline'),
-  ],
-  [
-    'a carriage return after a payload with a length is malformed',
-    '{}\n{"type":"log","length":3}\nabc\r\n',
-    malformed('a payload is followed by another byte than a newline'),
-  ],
-  [
-    'a byte after a length of nothing is malformed',
-    '{}\n{"type":"log","length":0}\n{"type":"log"}',
-    malformed('a payload is followed by another byte than a newline'),
-  ],
+  ['a length counts bytes, newlines among them', `${logOf(5)}a\nb\nc\n`, found('log@0:a\nb\nc')],
+  ['a payload of its length may end the body', `${logOf(3)}abc`, found('log@0:abc')],
+  ['a length counts bytes, not characters', `${logOf(4)}éé\n`, found('log@0:Ã©Ã©')],
+  ['a length of nothing', `${logOf(0)}\n{"type":"log","length":0}`, found('log@0:', 'log@1:')],
+  ['a length of nothing before the end of the body', logOf(0), found('log@0:')],
+  ['a length may be written with an exponent', `${logOf('3e0')}abc`, found('log@0:abc')],
+  ['a body that ends inside a payload is malformed', `${logOf(4)}abc`, ENDS_INSIDE],
+  ['a body that ends before a payload is malformed', logOf(4), ENDS_INSIDE],
+  ['a header with a length that ends the body is malformed', '{}\n{"type":"log","length":4}', ENDS_INSIDE],
+  ['another byte after the payload is malformed', `${logOf(3)}abcd\n`, OTHER_BYTE],
+  ['a carriage return after a payload with a length is malformed', `${logOf(3)}abc\r\n`, OTHER_BYTE],
+  ['a byte after a length of nothing is malformed', `${logOf(0)}{"type":"log"}`, OTHER_BYTE],
   ...['-1', '1.5', '"3"', 'true', '[3]', '9007199254740992', '1e400'].map(
     (length): [string, string, Verdict] => [
       `a length of ${length} is malformed`,
-      `{}\n{"type":"log","length":${length}}\nabc`,
+      `${logOf(length)}abc`,
       malformed('an item length is no whole number of bytes'),
     ],
   ),
-  [
-    'a length beyond every body ends it inside the payload',
-    '{}\n{"type":"log","length":9007199254740991}\nabc',
-    malformed('the body ends inside a payload'),
-  ],
-  ['a length of minus nothing is nothing', '{}\n{"type":"log","length":-0}\n', found('log@0:')],
+  ['a length beyond every body ends it inside the payload', `${logOf('9007199254740991')}abc`, ENDS_INSIDE],
+  ['a length of null is none', `${logOf('null')}a\n`, found('log@0:a')],
+  ['a length of minus nothing is nothing', logOf('-0'), found('log@0:')],
   // ---- item headers ----
-  [
-    'an empty line instead of an item header is malformed',
-    '{}\n\n',
-    malformed('an item header is no JSON object'),
-  ],
-  [
-    'a second newline at the end is malformed',
-    '{}\n{"type":"log"}\n{}\n\n',
-    malformed('an item header is no JSON object'),
-  ],
-  [
-    'an item header that is an array is malformed',
-    '{}\n["type"]\n{}',
-    malformed('an item header is no JSON object'),
-  ],
-  [
-    'an item header without a type is malformed',
-    '{}\n{"length":2}\n{}',
-    malformed('an item header has no type'),
-  ],
-  ['a type that is no string is malformed', '{}\n{"type":1}\n{}', malformed('an item header has no type')],
+  ['an empty line instead of an item header is malformed', '{}\n\n', NO_ITEM_HEADER],
+  ['a second newline at the end is malformed', `${LOG}{}\n\n`, NO_ITEM_HEADER],
+  ['an item header that is an array is malformed', '{}\n["type"]\n{}', NO_ITEM_HEADER],
+  ['an item header without a type is malformed', '{}\n{"length":2}\n{}', NO_TYPE],
+  ['a type that is no string is malformed', '{}\n{"type":1}\n{}', NO_TYPE],
   ['an empty type is an unknown one', '{}\n{"type":""}\n{}', found('[]')],
   ['white space inside an item header is JSON', '{}\n{ "type" :\t"log" }\n{}', found('log@0:{}')],
   [
@@ -186,13 +133,9 @@ export const CASES: [title: string, body: string | Buffer, verdict: Verdict][] =
   [
     'an item header that is no UTF-8 is malformed',
     Buffer.concat([bytesOf('{}\n{"type":"log","a":"'), Buffer.of(0xff), bytesOf('"}\n{}')]),
-    malformed('an item header is no JSON object'),
+    NO_ITEM_HEADER,
   ],
-  [
-    'a name in __proto__ is no type',
-    '{}\n{"__proto__":{"type":"log"}}\n{}',
-    malformed('an item header has no type'),
-  ],
+  ['a name in __proto__ is no type', '{}\n{"__proto__":{"type":"log"}}\n{}', NO_TYPE],
   [
     'a name in __proto__ does no harm',
     '{"__proto__":{"event_id":"x"}}\n{"type":"log","__proto__":null}\n{}',
@@ -211,7 +154,7 @@ export const CASES: [title: string, body: string | Buffer, verdict: Verdict][] =
   [
     'brackets 16 KiB deep are malformed, no worse',
     `{}\n${'['.repeat(ITEM_HEADER_BYTES_MAX)}\n`,
-    malformed('an item header is no JSON object'),
+    NO_ITEM_HEADER,
   ],
   // ---- several items ----
   [
@@ -234,11 +177,11 @@ export const CASES: [title: string, body: string | Buffer, verdict: Verdict][] =
     `{}${items(ITEMS_MAX)}`,
     found(...Array.from({ length: ITEMS_MAX }, (_, i) => `log@${i}:{}`)),
   ],
-  ['one item more is malformed', `{}${items(ITEMS_MAX + 1)}`, malformed('the envelope has too many items')],
+  ['one item more is malformed', `{}${items(ITEMS_MAX + 1)}`, TOO_MANY],
   [
     'skipped items count as items',
     `{}${items(ITEMS_MAX - 1)}${'\n{"type":"session"}\n{}'.repeat(2)}`,
-    malformed('the envelope has too many items'),
+    TOO_MANY,
   ],
   [
     'item headers at their bound together',
@@ -248,11 +191,11 @@ export const CASES: [title: string, body: string | Buffer, verdict: Verdict][] =
   [
     'item headers over their bound together are malformed',
     `{}${longHeaders(ITEM_HEADERS_BYTES_MAX)}\n{"type":"log"}\n{}`,
-    malformed('the item headers are too long together'),
+    LONG_TOGETHER,
   ],
   [
     'headers of skipped items count too',
     `{}${longHeaders(ITEM_HEADERS_BYTES_MAX)}\n{"type":"x"}\n{}`,
-    malformed('the item headers are too long together'),
+    LONG_TOGETHER,
   ],
 ];

@@ -56,7 +56,7 @@ describe('an upload that is spooled', () => {
     upload.dispose();
   });
 
-  test('counts as whole from its last byte until it is disposed of', async () => {
+  test('counts as whole from its last byte until it is disposed of, and not at all where it fails', async () => {
     const budget = testBudget({ spoolDir });
     const { upload, result } = startUpload('', budget);
     upload.feed(eventBody(300_000));
@@ -67,6 +67,9 @@ describe('an upload that is spooled', () => {
     expect(budget.pacer.wholeBytes).toBeGreaterThan(290_000);
     upload.dispose();
     expect(budget.pacer.wholeBytes).toBe(0);
+    const failing = startUpload('', budget);
+    feedAll(failing.upload, [Buffer.from(`{}\n{"type":"event","length":300001}\n${'x'.repeat(300_000)}`)]);
+    expect([(await failing.result).ok, budget.pacer.wholeBytes]).toEqual([false, 0]);
   });
 
   test('is paused as well while others wait for the disk, and counts what itself waits', async () => {
@@ -102,15 +105,6 @@ describe('an upload that is spooled', () => {
       expect([budget.pacer.wholeBytes, budget.pacer.queuedBytes, budget.heldBytes]).toEqual([0, 0, 0]);
     },
   );
-
-  test('that fails does not count as whole', async () => {
-    const budget = testBudget({ spoolDir });
-    const { upload, result } = startUpload('', budget);
-    upload.feed(Buffer.from(`{}\n{"type":"event","length":300001}\n${'x'.repeat(300_000)}`));
-    upload.end();
-    expect((await result).ok).toBe(false);
-    expect(budget.pacer.wholeBytes).toBe(0);
-  });
 
   test('and a small one never wait for it', async () => {
     const budget = testBudget({ spoolDir });

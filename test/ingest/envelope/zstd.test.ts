@@ -78,21 +78,6 @@ test('zstd is known from Node 22.15 on, in the line of 23 from 23.8', () => {
 });
 
 describe('a zstd body', () => {
-  test('has raw blocks and runs of one byte', () => expectEverywhere(zstdBlocks(ENVELOPE), PAYLOAD_BYTES));
-
-  test('may be several frames, some of them empty or to be skipped', () =>
-    expectEverywhere(
-      Buffer.concat([
-        zstdSkippable('xyz'),
-        framed(ENVELOPE.subarray(0, 5)),
-        zstdSkippable(''),
-        framed(Buffer.alloc(0)),
-        framed(ENVELOPE.subarray(5)),
-        zstdSkippable('end'),
-      ]),
-      PAYLOAD_BYTES,
-    ));
-
   test('may be many frames, but not without end', async () => {
     const empty = framed(Buffer.alloc(0));
     const body = (count: number): Buffer =>
@@ -141,7 +126,6 @@ describe('a zstd body', () => {
       'a wrong checksum',
       Buffer.concat([zstdFrame([raw(ENVELOPE)], { flags: 4 }), Buffer.from('00000000', 'hex')]),
     ],
-    ['an envelope and bytes behind it', Buffer.concat([framed(ENVELOPE), bytesOf('garbage')])],
   ])('with %s is invalid', (_title, body) => expectEverywhere(body, corrupt));
 
   test('whose few bytes ask for gigabytes of copying is invalid', async () => {
