@@ -1,6 +1,6 @@
 /** Who changed what: the stores of projects and tokens write it, over a real broker. */
 import { hostname, userInfo } from 'node:os';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { expect, it } from 'vitest';
 import { fingerprint } from '../../src/projects/audit-change.ts';
 import { readHistory, UnrecordedError } from '../../src/projects/audit-log.ts';
 import { isMissingBucket } from '../../src/projects/bucket.ts';
@@ -8,20 +8,12 @@ import { HeartbeatStore } from '../../src/projects/heartbeat-store.ts';
 import { type NewProject, ProjectStore } from '../../src/projects/project-store.ts';
 import { RECORD_BYTES } from '../../src/stream/record-size.ts';
 import { storedMessages } from '../../src/stream/stored-messages.ts';
-import { natsServer, type TestServer } from '../support/servers.ts';
-import { link as connect, makeAudit, makeBuckets, type NatsLink } from './broker.ts';
+import { makeAudit, type NatsLink, useBroker } from './broker.ts';
 
 const plain: NewProject = { plan: 'Pro', overage: false, filters: [], allowedOrigins: [] };
-let server: TestServer;
 let link: NatsLink;
-beforeAll(async () => {
-  server = await natsServer();
-  link = await connect(server.url);
-  await makeBuckets(link);
-});
-afterAll(async () => {
-  await link?.close();
-  await server?.close();
+useBroker((to) => {
+  link = to;
 });
 
 async function records(): Promise<string[]> {

@@ -1,11 +1,13 @@
 /** A real broker with the registry's buckets, and a link to it. */
 import { Kvm } from '@nats-io/kv';
+import { afterAll, beforeAll } from 'vitest';
 import { createLog } from '../../src/lib/log.ts';
 import type { BucketEntry } from '../../src/projects/bucket-copy.ts';
 import type { Plan } from '../../src/projects/project.ts';
 import { type NewProject, ProjectStore } from '../../src/projects/project-store.ts';
 import type { ProjectView } from '../../src/projects/project-view.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
+import { natsServer, type TestServer } from '../support/servers.ts';
 
 export const log = createLog('silent');
 
@@ -25,6 +27,29 @@ export async function makeBuckets(to: NatsLink): Promise<void> {
   await makeAudit(to);
   const kvm = new Kvm(to.js);
   for (const bucket of ['sluice_projects', 'sluice_heartbeats', 'sluice_counters']) await kvm.create(bucket);
+}
+
+/**
+ * A broker for the tests of a file or a block.
+ * @param ready gets a link to it before the first of them
+ * @param prepare makes what they find there
+ */
+export function useBroker(
+  ready: (to: NatsLink, url: string) => void,
+  prepare: (to: NatsLink) => Promise<void> = makeBuckets,
+): void {
+  let server: TestServer | undefined;
+  let made: NatsLink | undefined;
+  beforeAll(async () => {
+    server = await natsServer();
+    made = await link(server.url);
+    await prepare(made);
+    ready(made, server.url);
+  });
+  afterAll(async () => {
+    await made?.close();
+    await server?.close();
+  });
 }
 
 /** A fresh snapshot of a bucket that was created at `createdMs`. */

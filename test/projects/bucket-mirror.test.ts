@@ -1,24 +1,18 @@
 import { Kvm } from '@nats-io/kv';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { expect, it } from 'vitest';
 import { systemClock as clock } from '../../src/lib/clock.ts';
 import { REGISTRY_SLICE_ENTRIES } from '../../src/limits.ts';
 import { BucketCopy } from '../../src/projects/bucket-copy.ts';
 import { BucketMirror } from '../../src/projects/bucket-mirror.ts';
-import { natsServer, type TestServer } from '../support/servers.ts';
-import { link as connect, eventually, eventuallyHolds, log, type NatsLink } from './broker.ts';
+import { link as connect, eventually, eventuallyHolds, log, type NatsLink, useBroker } from './broker.ts';
 
 const BUCKET = 'mirrored';
 const OVERWRITTEN = 100;
 
-let server: TestServer;
 let link: NatsLink;
-beforeAll(async () => {
-  server = await natsServer();
-  link = await connect(server.url);
-});
-afterAll(async () => {
-  await link?.close();
-  await server?.close();
+let url: string;
+useBroker((to, at) => {
+  [link, url] = [to, at];
 });
 
 it('keeps a record that is overwritten while the bucket is read again', async () => {
@@ -66,7 +60,7 @@ it('leaves no watch behind when the connection breaks while one is opened', asyn
       breaks = false;
     }
   }
-  const own = await connect(server.url);
+  const own = await connect(url);
   own.onReconnect = (run) => {
     reconnected = run;
   };

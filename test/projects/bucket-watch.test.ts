@@ -1,30 +1,23 @@
 import { type KV, Kvm } from '@nats-io/kv';
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { REGISTRY_SLICE_ENTRIES } from '../../src/limits.ts';
 import { bucketState, registryManager } from '../../src/projects/bucket.ts';
 import type { BucketEntry } from '../../src/projects/bucket-copy.ts';
 import { type BucketAccess, BucketWatch, readBucket } from '../../src/projects/bucket-mirror.ts';
-import { natsServer, type TestServer } from '../support/servers.ts';
-import { link as connect, eventually, eventuallyHolds, type NatsLink } from './broker.ts';
+import { eventually, eventuallyHolds, type NatsLink, useBroker } from './broker.ts';
 
 describe('BucketWatch', () => {
-  let server: TestServer;
   let link: NatsLink;
   let kv: KV;
   let access: BucketAccess;
   let made = 0;
-  beforeAll(async () => {
-    server = await natsServer();
-    link = await connect(server.url);
+  useBroker((to) => {
+    link = to;
   });
   beforeEach(async () => {
     const bucket = `bucket_${++made}`;
     kv = await new Kvm(link.js).create(bucket);
     access = { link, bucket, manager: await registryManager(link) };
-  });
-  afterAll(async () => {
-    await link?.close();
-    await server?.close();
   });
 
   const texts = async (): Promise<Record<string, string>> =>

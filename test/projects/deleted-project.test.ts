@@ -1,5 +1,5 @@
 /** A worker whose project is deleted, and made again, before it has written what it counted. Real broker, real bucket. */
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { Checkpoints } from '../../src/ingest/usage/checkpoints.ts';
 import { OutcomeLedger } from '../../src/ingest/usage/outcomes.ts';
 import { systemClock as clock } from '../../src/lib/clock.ts';
@@ -8,31 +8,23 @@ import type { ProjectState } from '../../src/projects/project-state.ts';
 import { ProjectView } from '../../src/projects/project-view.ts';
 import { CheckpointBucket } from '../../src/projects/usage/checkpoint-bucket.ts';
 import { readOutcomes, removeOutcomes } from '../../src/projects/usage/outcome-day.ts';
-import { natsServer, type TestServer } from '../support/servers.ts';
-import { link as connect, log, makeBuckets, type NatsLink, replace } from './broker.ts';
+import { log, type NatsLink, replace, useBroker } from './broker.ts';
 
 const MONTH = '2026-02';
-let server: TestServer;
 let link: NatsLink;
 let view: ProjectView;
 let checkpoints: Checkpoints;
 let ledger: OutcomeLedger;
 let ids = 0;
 let id: string;
-beforeAll(async () => {
-  server = await natsServer();
-  link = await connect(server.url);
-  await makeBuckets(link);
+useBroker((to) => {
+  link = to;
 });
 beforeEach(() => {
   id = `${++ids}`;
   view = new ProjectView({ planLimits: 'table', log });
   checkpoints = new Checkpoints({ store: new CheckpointBucket({ link, log }), clock, log });
   ledger = new OutcomeLedger({ link, log });
-});
-afterAll(async () => {
-  await link?.close();
-  await server?.close();
 });
 
 const record = (revision: number): BucketEntry => {

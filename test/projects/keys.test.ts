@@ -52,13 +52,6 @@ describe('a record with several keys', () => {
     ]);
   });
 
-  it('accepts the old and the new key through an overlap, and the old one not from its last moment on', () => {
-    const end = NOW + 30 * DAY_MS;
-    expect(accepted(both, NOW, ['old', 'new', 'none'])).toEqual(['old', 'new']);
-    expect(accepted(both, end - 1, ['old', 'new'])).toEqual(['old', 'new']);
-    expect(accepted(both, end, ['old', 'new'])).toEqual(['new']);
-  });
-
   it('lets an overlap only shorten what a key has left, and drops keys that expired before it', () => {
     const soon = addKey(both, { key: 'soon', enabled: true, expires: '2026-11-24T00:00:00.000Z' }, NOW);
     const third = rotateKeys(soon, 'third', { now: NOW + DAY_MS, overlapMs: DAY_MS });

@@ -1,5 +1,5 @@
 import { Kvm } from '@nats-io/kv';
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import {
   ConflictError,
   Names,
@@ -9,8 +9,7 @@ import {
 } from '../../src/projects/names.ts';
 import { projectText } from '../../src/projects/project.ts';
 import { KeptList, type NewProject, ProjectStore } from '../../src/projects/project-store.ts';
-import { natsServer, type TestServer } from '../support/servers.ts';
-import { link as connect, makeAudit, type NatsLink } from './broker.ts';
+import { makeAudit, type NatsLink, useBroker } from './broker.ts';
 
 const CLAIM_MS = 300;
 const CUID = 'cjld2cjxh0000qzrmn831i7rn';
@@ -18,25 +17,18 @@ const OTHER_CUID = 'cjld2cyuq0000t3rmniod1foy';
 const plain: NewProject = { plan: 'Pro', overage: false, filters: [], allowedOrigins: [] };
 
 describe('ProjectStore', () => {
-  let server: TestServer;
   let link: NatsLink;
   let store: ProjectStore;
   const kv = () => new Kvm(link.js).open('sluice_projects');
 
-  beforeAll(async () => {
-    server = await natsServer();
-    link = await connect(server.url);
-    await makeAudit(link);
-  });
+  useBroker((to) => {
+    link = to;
+  }, makeAudit);
   beforeEach(async () => {
     await new Kvm(link.js).create('sluice_projects');
     await (await kv()).destroy();
     await new Kvm(link.js).create('sluice_projects');
     store = await ProjectStore.open(link, { claimMs: CLAIM_MS });
-  });
-  afterAll(async () => {
-    await link?.close();
-    await server?.close();
   });
 
   it('mints a numeric id and a key of 32 hex digits', async () => {
@@ -45,13 +37,6 @@ describe('ProjectStore', () => {
     expect(project.key).toMatch(/^[0-9a-f]{32}$/);
     expect(project.alias).toBeUndefined();
     expect(await store.get(project.id)).toEqual(project);
-  });
-
-  it('mints a numeric alias for a CUID project, and finds it by either name', async () => {
-    const project = await store.create({ ...plain, id: CUID });
-    expect(project.alias).toMatch(/^[1-9]\d{8,9}$/);
-    expect(await store.get(CUID)).toEqual(project);
-    expect(await store.get(`${project.alias}`)).toEqual(project);
   });
 
   it('reads a kept list anew after each change of any store, and at no other time', async () => {

@@ -1,23 +1,16 @@
 import { type KV, Kvm } from '@nats-io/kv';
-import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
+import { beforeEach, describe, expect, it, vi } from 'vitest';
 import { OutcomeLedger } from '../../../src/ingest/usage/outcomes.ts';
 import { OldDays } from '../../../src/processor/old-days.ts';
 import { CheckpointBucket } from '../../../src/projects/usage/checkpoint-bucket.ts';
 import { readOutcomes } from '../../../src/projects/usage/outcome-day.ts';
-import { link as connect, log, makeBuckets, type NatsLink } from '../../projects/broker.ts';
-import { natsServer, type TestServer } from '../../support/servers.ts';
+import { link as connect, log, makeBuckets, type NatsLink, useBroker } from '../../projects/broker.ts';
 import { projectOf } from '../limit/limit-fixture.ts';
 
-let server: TestServer;
 let link: NatsLink;
-beforeAll(async () => {
-  server = await natsServer();
-  link = await connect(server.url);
-  await makeBuckets(link);
-});
-afterAll(async () => {
-  await link?.close();
-  await server?.close();
+let url: string;
+useBroker((to, at) => {
+  [link, url] = [to, at];
 });
 
 describe('CheckpointBucket', () => {
@@ -42,10 +35,6 @@ describe('CheckpointBucket', () => {
     return ids;
   };
 
-  it('reads nothing where nothing was written', async () => {
-    expect(await read('404')).toBeUndefined();
-  });
-
   it('keeps the larger figure, whichever worker writes last', async () => {
     const [one, two] = [make(), make()];
     await write(one, { '1': 50 });
@@ -56,15 +45,8 @@ describe('CheckpointBucket', () => {
     expect(await read('1')).toBe(60);
   });
 
-  it('ends at the largest of figures that several workers write at once', async () => {
-    const workers = Array.from({ length: 4 }, make);
-    for (let round = 0; round < 10; round++)
-      await Promise.all(workers.map((worker, n) => write(worker, { '2': round * 4 + n })));
-    expect(await read('2')).toBe(39);
-  });
-
   it('asks once for all who read one group within half a second, and again after a failure', async () => {
-    const own = await connect(server.url); // nobody else's requests
+    const own = await connect(url); // nobody else's requests
     const counters = new CheckpointBucket({ link: own, log });
     const figures = Object.fromEntries(sameGroup(20).map((id, n) => [id, n + 1]));
     await write(counters, figures);
@@ -118,12 +100,6 @@ describe('CheckpointBucket', () => {
     expect([await read('3'), await read('3', '2026-06')]).toEqual([1, 9]);
   });
 
-  it('sets any figure for a reconciliation', async () => {
-    await make().replace('4', '2026-07', 10);
-    await make().replace('4', '2026-07', 7);
-    expect(await read('4')).toBe(7);
-  });
-
   it('reads a record of an earlier build, by name, and keeps what stands there', async () => {
     const [id = '', other = ''] = sameGroup(2);
     const key = `checkpoints.2026-07.${make().groupOf(id)}`;
@@ -134,7 +110,7 @@ describe('CheckpointBucket', () => {
   });
 
   it('says that it cannot write', async () => {
-    const own = await connect(server.url);
+    const own = await connect(url);
     const counters = new CheckpointBucket({ link: own, log });
     await own.close();
     await expect(write(counters, { '7': 1 })).rejects.toThrow('not connected to NATS');
@@ -268,7 +244,7 @@ describe('OutcomeLedger', () => {
     it('are found by the next look when their removal failed', async () => {
       await put('14', '2026-06-08', '2026-06-10');
       await daysAt('2026-07-10').remove();
-      const away = await connect(server.url);
+      const away = await connect(url);
       const cut = new OldDays({ link: away, log, clock: clockAt('2026-07-12T00:00:00Z') });
       await away.close();
       await cut.remove();

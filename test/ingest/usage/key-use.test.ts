@@ -1,27 +1,19 @@
-import { afterAll, beforeAll, expect, it, vi } from 'vitest';
+import { afterAll, expect, it, vi } from 'vitest';
 import { KeyUse, readUse } from '../../../src/ingest/usage/key-use.ts';
 import { PROJECT_KEYS_MAX } from '../../../src/limits.ts';
 import type { Access } from '../../../src/projects/project-state.ts';
 import { changeRecord } from '../../../src/projects/usage/records.ts';
-import { link as connect, log, makeBuckets, type NatsLink } from '../../projects/broker.ts';
-import { natsServer, type TestServer } from '../../support/servers.ts';
+import { log, makeBuckets, type NatsLink, useBroker } from '../../projects/broker.ts';
 import { projectOf } from '../limit/limit-fixture.ts';
 
 const AN_HOUR = /^\d{4}-\d\d-\d\dT\d\d:00Z$/;
-let server: TestServer;
 let link: NatsLink;
 let use: KeyUse;
-beforeAll(async () => {
-  server = await natsServer();
-  link = await connect(server.url);
-  await makeBuckets(link);
+useBroker((to) => {
+  link = to;
   use = new KeyUse({ link, log });
 });
-afterAll(async () => {
-  await use?.close();
-  await link?.close();
-  await server?.close();
-});
+afterAll(() => use?.close());
 
 const noteKeys = (id: string, count: number): void => {
   const project = projectOf({ id });
