@@ -1,7 +1,6 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, describe, expect, it } from 'vitest';
 import type { Admission, CountDecision } from '../../../src/ingest/limit/admission.ts';
 import { readUsage, setUsage } from '../../../src/ingest/limit/month-count.ts';
-import type { LimitRedis } from '../../../src/ingest/limit/redis.ts';
 import type { ProjectState } from '../../../src/projects/project-state.ts';
 import {
   admissionOn,
@@ -13,36 +12,26 @@ import {
   projectOf,
   type TestAdmission,
 } from './limit-fixture.ts';
-import { STORES, type Store } from './stores.ts';
+import { STORES, useStore } from './stores.ts';
 
-describe.each(STORES)('on $name', ({ start }) => {
-  let server: Store;
-  let workers: LimitRedis[];
+describe.each(STORES)('on $name', (kind) => {
+  const store = useStore(kind, 3);
   let project = 0;
   const toClose: Admission[] = [];
-
-  beforeAll(async () => {
-    server = await start();
-    workers = await Promise.all([1, 2, 3].map(() => connected(...server.urls)));
-  });
-  afterAll(async () => {
+  afterAll(() => {
     for (const admission of toClose) admission.close();
-    await Promise.all(workers.map((redis) => redis.close()));
-    await server.close();
   });
 
   type Options = { checkpoints?: MemoryCheckpoints; scriptNow?: () => number };
 
-  function counters({ checkpoints: store, ...rest }: Options = {}): TestAdmission[] {
-    const shared = store ?? new MemoryCheckpoints();
-    return workers.map((redis) => {
-      const admission = admissionOn(redis, { store: shared, ...rest });
+  function counters({ checkpoints = new MemoryCheckpoints(), ...rest }: Options = {}): TestAdmission[] {
+    return store.workers().map((redis) => {
+      const admission = admissionOn(redis, { store: checkpoints, ...rest });
       toClose.push(admission);
       return admission;
     });
   }
-  const scope = (quota: number | undefined, overage = false): ProjectState =>
-    projectOf({ id: `quota-${++project}`, quota, overage });
+  const scope = (quota: number | undefined): ProjectState => projectOf({ id: `quota-${++project}`, quota });
   const positions = (decisions: CountDecision[]): number[] =>
     decisions.flatMap((d) => (d.kind === 'counted' ? [d.position] : [])).sort((a, b) => a - b);
   const firstPositions = (n: number): number[] => Array.from({ length: n }, (_, i) => i + 1);
@@ -65,39 +54,6 @@ describe.each(STORES)('on $name', ({ start }) => {
   }
 
   describe('positions', () => {
-    it('gives every position once over several workers, from the first request of the month on', async () => {
-      const decisions = await burst(counters(), scope(undefined), 500);
-      expect(positions(decisions)).toEqual(firstPositions(500));
-    });
-
-    it('never counts past the quota, and says where it stands', async () => {
-      const decisions = await burst(counters(), scope(100), 150);
-      expect(positions(decisions)).toEqual(firstPositions(100));
-      const exceeded = decisions.filter((d) => d.kind === 'exceeded');
-      expect(exceeded).toHaveLength(50);
-      for (const decision of exceeded)
-        expect(decision).toEqual({ kind: 'exceeded', current: 100, month: month() });
-    });
-
-    it('counts on past the quota when overage is enabled', async () => {
-      expect(positions(await burst(counters(), scope(10, true), 30))).toEqual(firstPositions(30));
-    });
-
-    it('refuses everything at quota 0', async () => {
-      const [counter] = counters() as [TestAdmission];
-      expect(await count(counter, scope(0))).toEqual({ kind: 'exceeded', current: 0, month: month() });
-    });
-
-    it('answers in arrival order with one call for the whole turn', async () => {
-      const [counter] = counters() as [TestAdmission];
-      const of = scope(3);
-      await count(counter, of);
-      const before = workers[0]?.stats.calls.admit ?? 0;
-      const decisions = await Promise.all([1, 2, 3].map(() => count(counter, of)));
-      expect(decisions.map((d) => (d.kind === 'counted' ? d.position : d.kind))).toEqual([2, 3, 'exceeded']);
-      expect(workers[0]?.stats.calls.admit).toBe(before + 1);
-    });
-
     it('counts by the record that is in force when the call leaves', async () => {
       const [counter] = counters() as [TestAdmission];
       const of = scope(3);
@@ -105,23 +61,6 @@ describe.each(STORES)('on $name', ({ start }) => {
       const decisions = [1, 2, 3, 4].map(() => count(counter, of));
       of.update({ ...of.record, quota: 5 }, 2, undefined);
       expect(positions(await Promise.all(decisions))).toEqual([2, 3, 4, 5]);
-    });
-
-    it('turns the month by the clock of the script', async () => {
-      let now = Date.UTC(2026, 0, 31, 23, 59, 59, 999);
-      const checkpoints = new MemoryCheckpoints();
-      const [counter] = counters({ checkpoints, scriptNow: () => now }) as [TestAdmission];
-      const of = scope(5);
-      await burst([counter], of, 7);
-      now++;
-      expect(await count(counter, of)).toEqual({ kind: 'counted', position: 1, month: '2026-02' });
-      await counter.checkpoints.close();
-      expect(checkpoints.figures).toEqual(
-        new Map([
-          [`${of.id} 2026-01`, 5],
-          [`${of.id} 2026-02`, 1],
-        ]),
-      );
     });
 
     it('knows the UTC month of any moment', async () => {
@@ -187,7 +126,7 @@ describe.each(STORES)('on $name', ({ start }) => {
         { kind: 'unavailable' },
         { kind: 'unavailable' },
       ]);
-      expect(await readUsage(workers[0] as LimitRedis, of.id)).toEqual({
+      expect(await readUsage(store.redis(), of.id)).toEqual({
         month: month(),
         count: undefined,
       });
@@ -212,7 +151,7 @@ describe.each(STORES)('on $name', ({ start }) => {
 
   describe('usage', () => {
     it('is read without counting and set only as seen', async () => {
-      const [redis] = workers as [LimitRedis];
+      const redis = store.redis();
       const [counter] = counters() as [TestAdmission];
       const of = scope(undefined);
       await burst([counter], of, 4);
@@ -224,7 +163,7 @@ describe.each(STORES)('on $name', ({ start }) => {
     });
 
     it('rejects when Redis does not answer', async () => {
-      const closed = await connected(...server.urls);
+      const closed = await connected(...store.server().urls);
       await closed.close();
       await expect(readUsage(closed, 'p')).rejects.toThrow('Redis does not answer');
     });

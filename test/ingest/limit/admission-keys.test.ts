@@ -1,37 +1,30 @@
 /** Keys and categories with limits of their own: exact in their windows and in the project's, over all workers, by one call. */
-import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
+import { afterEach, describe, expect, it, vi } from 'vitest';
 import type { Admission, AdmissionResult } from '../../../src/ingest/limit/admission.ts';
-import type { LimitRedis } from '../../../src/ingest/limit/redis.ts';
 import { categoryBit } from '../../../src/lib/item-types.ts';
 import { keyId } from '../../../src/projects/project.ts';
 import type { ProjectState, RateScope } from '../../../src/projects/project-state.ts';
-import { admissionOn, admit, callAdmit, clock, connected, elsewhere, projectOf } from './limit-fixture.ts';
-import { STORES, type Store } from './stores.ts';
+import { ASK, admissionOn, admit, callAdmit, clock, elsewhere, projectOf } from './limit-fixture.ts';
+import { STORES, useStore } from './stores.ts';
 
 const T = 1_700_000_000_000;
 const BOTH = { token: true, count: true } as const;
 
-describe.each(STORES)('on $name', ({ start }) => {
-  let server: Store;
-  let workers: LimitRedis[];
+describe.each(STORES)('on $name', (kind) => {
+  const store = useStore(kind, 2);
   let admissions: Admission[] = [];
   let project = 0;
-  beforeAll(async () => {
-    server = await start();
-    workers = await Promise.all([1, 2, 3].map(() => connected(...server.urls)));
-  });
   afterEach(() => {
     for (const admission of admissions) admission.close();
     admissions = [];
     vi.restoreAllMocks();
   });
-  afterAll(async () => {
-    await Promise.all(workers.map((redis) => redis.close()));
-    await server.close();
-  });
 
   const onWorkers = (count: number): Admission[] => {
-    admissions = workers.slice(0, count).map((redis) => admissionOn(redis));
+    admissions = store
+      .workers()
+      .slice(0, count)
+      .map((redis) => admissionOn(redis));
     return admissions;
   };
   const withKeys = (limit: number | undefined, ...limits: number[]): ProjectState => {
@@ -57,15 +50,6 @@ describe.each(STORES)('on $name', ({ start }) => {
     });
     return (await Promise.all(all)).flat();
   };
-
-  it('admits exactly the first of its own limit over three workers, and the project the rest of its own', async () => {
-    onWorkers(3);
-    const of = withKeys(60, 20, 30);
-    expect(admitted(await ask(of, 'k0', 30))).toBe(20);
-    expect(admitted(await ask(of, 'k1', 30))).toBe(30);
-    expect(admitted(await ask(of, 'k', 30))).toBe(10);
-    expect(admitted(await ask(of, 'k1', 5))).toBe(0);
-  });
 
   it('uses up nothing of the project when it is refused, and nothing of its own when the project is full', async () => {
     const [admission] = onWorkers(1) as [Admission];
@@ -108,7 +92,7 @@ describe.each(STORES)('on $name', ({ start }) => {
 
   it('is one call for all requests of a turn with this key, and none for a flood over its limit', async () => {
     const [admission] = onWorkers(1) as [Admission];
-    const [redis] = workers as [LimitRedis];
+    const redis = store.redis();
     const scope = scopeOf(withKeys(60, 5), 'k0');
     const call = vi.spyOn(redis, 'call');
     await Promise.all(Array.from({ length: 50 }, () => admit(admission, scope, BOTH)));
@@ -117,21 +101,6 @@ describe.each(STORES)('on $name', ({ start }) => {
     const before = call.mock.calls.length;
     for (let i = 0; i < 1_000; i++) await admit(admission, scope, BOTH);
     expect(call.mock.calls.length).toBe(before);
-  });
-
-  it('costs a key without a limit of its own what it costs a project with one key: the same call', async () => {
-    const [admission] = onWorkers(1) as [Admission];
-    const [redis] = workers as [LimitRedis];
-    const call = vi.spyOn(redis, 'call');
-    const callOf = async (of: ProjectState): Promise<unknown> => {
-      call.mockClear();
-      await admit(admission, scopeOf(of, 'k'), { token: true, count: false });
-      const { keys, args } = call.mock.calls[0]?.[0] ?? { keys: [], args: [] };
-      return [keys.map((key) => key.replace(of.id, 'ID')), args];
-    };
-    const several = await callOf(withKeys(60, 5, 6));
-    expect(several).toEqual(await callOf(projectOf({ id: `keys-${++project}`, limit: 60 })));
-    expect(several).toMatchObject([['sluice:quota:{ID}', 'sluice:rate:{ID}'], { length: 12 }]);
   });
 
   it('keeps its window, by the key, when the record changes; a changed limit holds at once', async () => {
@@ -150,47 +119,14 @@ describe.each(STORES)('on $name', ({ start }) => {
     const scope = scopeOf(of, 'k0');
     const all = await Promise.all([1, 2, 3, 4, 5].map(() => admit(admission, scope, BOTH)));
     expect(admitted(all)).toBe(3);
-    expect(await server.fields(`sluice:rate:{${of.id}}:key:${keyId('k0')}`)).toBeGreaterThan(0);
+    expect(await store.server().fields(`sluice:rate:{${of.id}}:key:${keyId('k0')}`)).toBeGreaterThan(0);
   });
 
   describe('a category with a limit', () => {
     const REPLAYS = categoryBit('replays');
+    type Window = { name: string; limit: number };
     const limited = (limit: number | undefined, replays: number): ProjectState =>
       projectOf({ id: `keys-${++project}`, limit, rateLimits: { replays } });
-    /** Waves of requests with replays, or without, from each worker. */
-    const send = async (of: ProjectState, categories: number, times: number): Promise<AdmissionResult[]> => {
-      const all = admissions.map(async (admission) => {
-        const own = elsewhere(of);
-        const scope = own.withCategories(own, categories, false);
-        const decisions: AdmissionResult[] = [];
-        for (let left = times; left > 0; left -= 5)
-          decisions.push(...(await Promise.all([1, 2, 3, 4, 5].map(() => admit(admission, scope, BOTH)))));
-        return decisions;
-      });
-      return (await Promise.all(all)).flat();
-    };
-
-    it('admits exactly its first envelopes over three workers, and leaves the rest of the project to others', async () => {
-      onWorkers(3);
-      const of = limited(60, 15);
-      const flood = await send(of, REPLAYS, 50);
-      expect(admitted(flood)).toBe(15);
-      expect(flood.filter(({ count }) => count?.kind === 'counted')).toHaveLength(15);
-      const refused = flood.find(({ rate }) => rate?.kind === 'refused') as {
-        rate: { windowNumber: number };
-      };
-      expect(of.withCategories(of, REPLAYS, false).refusingCategory(refused.rate.windowNumber)).toBe(
-        'replays',
-      );
-      expect(admitted(await send(of, 0, 50))).toBe(45);
-      const [admission] = admissions as [Admission];
-      const { rate } = await admit(admission, of.withCategories(of, REPLAYS, false), BOTH);
-      expect(
-        of
-          .withCategories(of, REPLAYS, false)
-          .refusingCategory((rate as { windowNumber: number }).windowNumber),
-      ).toBeUndefined();
-    });
 
     it('has a limit where its project has none, and for requests that have their token already', async () => {
       const [admission] = onWorkers(1) as [Admission];
@@ -224,22 +160,11 @@ describe.each(STORES)('on $name', ({ start }) => {
     });
 
     it('does not hold up the project, nor another category, by being full for longer', async () => {
-      const [redis] = workers as [LimitRedis];
+      const redis = store.redis();
       const id = `keys-${++project}`;
-      const [replays, logs] = [
-        { name: 'replays', limit: 1 },
-        { name: 'logs', limit: 1 },
-      ] as const;
-      const call = async (at: number, ...further: { name: string; limit: number }[]) => {
-        const ask = {
-          sentAt: 0,
-          need: 1,
-          reserve: 0,
-          needMs: 250,
-          revision: 1,
-          settled: [],
-          known: undefined,
-        };
+      const [replays, logs] = ['replays', 'logs'].map((name) => ({ name, limit: 1 })) as [Window, Window];
+      const call = async (at: number, ...further: Window[]) => {
+        const ask = { ...ASK, need: 1 };
         const { window } = await callAdmit(redis, id, { wishes: 't', limit: 3, ask, now: T + at, further });
         return window;
       };
@@ -259,10 +184,10 @@ describe.each(STORES)('on $name', ({ start }) => {
 
     it('is refused from memory while it is full', async () => {
       const [admission] = onWorkers(1) as [Admission];
-      const [redis] = workers as [LimitRedis];
+      const redis = store.redis();
       const of = limited(60, 3);
-      await send(of, REPLAYS, 5);
       const scope = of.withCategories(of, REPLAYS, false);
+      await Promise.all([1, 2, 3, 4, 5].map(() => admit(admission, scope, BOTH)));
       await admit(admission, scope, BOTH);
       const call = vi.spyOn(redis, 'call');
       for (let i = 0; i < 1_000; i++) await admit(admission, scope, BOTH);

@@ -1,28 +1,25 @@
 /** A token and a position by one call: who is counted, who learns what, and what becomes of a late reply. */
-import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import type { AdmissionResult } from '../../../src/ingest/limit/admission.ts';
 import { readUsage } from '../../../src/ingest/limit/month-count.ts';
-import type { LimitRedis } from '../../../src/ingest/limit/redis.ts';
 import { quotaKey } from '../../../src/ingest/limit/scripts.ts';
 import type { ProjectState } from '../../../src/projects/project-state.ts';
 import {
   admissionOn,
   admit,
   clock,
-  connected,
   count,
   MemoryCheckpoints,
   projectOf,
   type TestAdmission,
 } from './limit-fixture.ts';
-import { STORES, type Store } from './stores.ts';
+import { STORES, useStore } from './stores.ts';
 
 const BOTH = { token: true, count: true } as const;
 const TOKEN = { token: true, count: false } as const;
 
-describe.each(STORES)('on $name', ({ start }) => {
-  let server: Store;
-  let redis: LimitRedis;
+describe.each(STORES)('on $name', (kind) => {
+  const store = useStore(kind);
   let checkpoints: MemoryCheckpoints;
   let admission: TestAdmission;
   let project = 0;
@@ -30,10 +27,8 @@ describe.each(STORES)('on $name', ({ start }) => {
   let late = { first: Number.POSITIVE_INFINITY, calls: 0, ms: 0 };
 
   beforeAll(async () => {
-    server = await start();
-    redis = await connected(...server.urls);
     checkpoints = new MemoryCheckpoints();
-    admission = admissionOn(redis, {
+    admission = admissionOn(store.redis(), {
       store: checkpoints,
       monotonic: () => clock.monotonic() + late.ms * lateCalls(),
     });
@@ -44,8 +39,6 @@ describe.each(STORES)('on $name', ({ start }) => {
   afterAll(async () => {
     admission?.close();
     await admission?.checkpoints.close();
-    await redis?.close();
-    await server?.close();
   });
 
   const month = (): string => new Date().toISOString().slice(0, 7);
@@ -56,8 +49,8 @@ describe.each(STORES)('on $name', ({ start }) => {
     return of;
   }
   const used = async ({ id }: ProjectState): Promise<number | undefined> =>
-    (await readUsage(redis, id)).count;
-  const calls = () => ({ ...redis.stats.calls });
+    (await readUsage(store.redis(), id)).count;
+  const calls = () => ({ ...store.redis().stats.calls });
   const positions = (all: readonly AdmissionResult[]): unknown[] =>
     all.map(({ count: decision }) => (decision?.kind === 'counted' ? decision.position : decision?.kind));
   const rates = (all: readonly AdmissionResult[]): unknown[] => all.map(({ rate }) => rate?.kind);
@@ -211,20 +204,10 @@ describe.each(STORES)('on $name', ({ start }) => {
     checkpoints.read = read;
   });
 
-  it('takes back what was counted as soon as Redis answers again', async () => {
-    const of = await counted(undefined, 100);
-    const { count: decision } = await admit(admission, of, { token: false, count: true });
-    if (decision?.kind !== 'counted') throw new Error('not counted');
-    const away = vi.spyOn(redis, 'available', 'get').mockReturnValue(false);
-    admission.refund(of, decision.month);
-    away.mockRestore();
-    await expect.poll(() => used(of)).toBe(1);
-  });
-
   it('is one call for many projects of a turn, of which one may fail for itself', async () => {
     const all = await Promise.all(Array.from({ length: 70 }, () => counted(60, 100)));
     const broken = all[7] as ProjectState;
-    await server.set(quotaKey(broken.id), 'foreign');
+    await store.server().set(quotaKey(broken.id), 'foreign');
     const told = await Promise.all(
       all.map((of) => Promise.all([admit(admission, of, BOTH), admit(admission, of, TOKEN)])),
     );
@@ -232,6 +215,6 @@ describe.each(STORES)('on $name', ({ start }) => {
       expect(rates(pair)).toEqual(['admitted', 'admitted']);
       expect(positions(pair)).toEqual([all[i] === broken ? 'unavailable' : 2, undefined]);
     });
-    expect(redis.available).toBe(true);
+    expect(store.redis().available).toBe(true);
   });
 });

@@ -86,6 +86,17 @@ export async function countedBy(redis: LimitRedis, id: string, n: number): Promi
   return reply?.[1];
 }
 
+/** What a worker asks of a window that knows nothing of it, and wants nothing. */
+export const ASK = {
+  sentAt: 0,
+  need: 0,
+  reserve: 0,
+  needMs: 250,
+  revision: 1,
+  settled: [],
+  known: undefined,
+};
+
 /** One call of admit.lua for a project, or for one of its windows and the `further` ones of the call. */
 export async function callAdmit(redis: LimitRedis, id: string, call: AdmitCall & { window?: string }) {
   const reply = await redis.request('admit', admitKeys(id, call.window, call.further), admitArgs(call));

@@ -27,7 +27,6 @@ type Worker = { cache: ScopeCache; keys: ScopeCache[]; record: LimitRecord; cloc
 
 export class Simulation {
   readonly uses: Use[] = [];
-  refusals = 0;
   calls = 0;
   /** Moments at which Redis lost its memory. */
   readonly losses: number[] = [];
@@ -130,7 +129,6 @@ export class Simulation {
       const decision = cache.take(local, worker.record.revision);
       if (!decision) break;
       if (decision.kind === 'admitted') this.#use(worker.record.limit, undefined, key);
-      else this.refusals++;
     }
     if (waiting > 0 || cache.hasReturns(local)) this.#call(worker, { need: waiting, key }, journey);
   }
@@ -186,10 +184,8 @@ export class Simulation {
     // The process that asked is gone.
     if (sent.cache !== this.#cacheOf(worker, sent.key)) return;
     const decisions = sent.cache.answer(sent.ask, reply, this.#now + worker.clockOffset);
-    for (const decision of decisions) {
+    for (const decision of decisions)
       if (decision?.kind === 'admitted') this.#use(sent.limit, sent.order, sent.key);
-      else if (decision) this.refusals++;
-    }
   }
 
   #use(limit: number, order: number | undefined, key: number | undefined): void {

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { CountDecision } from '../../../src/ingest/limit/admission.ts';
 import type { LimitRedis } from '../../../src/ingest/limit/redis.ts';
 import type { ProjectState } from '../../../src/projects/project-state.ts';
-import { redisServer, type TestServer, temporaryFolder } from '../../support/servers.ts';
+import { redisServer, type TestServer } from '../../support/servers.ts';
 import {
   admissionOn,
   connected,
@@ -13,7 +13,6 @@ import {
   MemoryCheckpoints,
   projectOf,
   type TestAdmission,
-  until,
 } from './limit-fixture.ts';
 
 let server: TestServer;
@@ -139,27 +138,5 @@ describe('the month', () => {
     await Promise.all(workers.map(stop));
     // The old month's last figure is billed, so it was written as well.
     expect(checkpoints.figures.get(`${of.id} 2026-06`)).toBe(350);
-  });
-});
-
-describe('a server that came back empty', () => {
-  it('costs no position that a checkpoint has', async () => {
-    const first = await redisServer();
-    const redis = await connected(first.url);
-    const checkpoints = new MemoryCheckpoints();
-    const counter = admissionOn(redis, { store: checkpoints });
-    const of = projectOf({ id: 'came-back-empty', quota: undefined });
-    await Promise.all(upTo(20).map(() => count(counter, of)));
-    counter.close();
-    await counter.checkpoints.close();
-    await first.close();
-    await until('away', () => !redis.available);
-    const second = await redisServer({ port: first.port, dir: temporaryFolder('redis') });
-    await until('available', () => redis.available);
-    const next = admissionOn(redis, { store: checkpoints });
-    expect(await count(next, of)).toMatchObject({ kind: 'counted', position: 21 });
-    next.close();
-    await redis.close();
-    await second.close();
   });
 });

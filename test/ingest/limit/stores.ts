@@ -4,9 +4,12 @@
  */
 
 import { rmSync } from 'node:fs';
+import { afterAll, beforeAll } from 'vitest';
 import { startRedis } from '../../../src/commands/dev/servers.ts';
+import type { LimitRedis } from '../../../src/ingest/limit/redis.ts';
 import { rounds } from '../../support/rounds.ts';
 import { redisServer, temporaryFolder } from '../../support/servers.ts';
+import { connected } from './limit-fixture.ts';
 import { operator, redisCluster } from './redis-cluster.ts';
 
 export type Store = {
@@ -66,3 +69,18 @@ export const STORES: readonly StoreKind[] = [
   ...rounds([{ name: 'a cluster of three masters', start: cluster }], []),
   ...(valkeyBin ? [{ name: 'Valkey', start: () => valkey(valkeyBin) }] : []),
 ];
+
+/** A store for the tests of a block, with a connection for each of so many workers. */
+export function useStore({ start }: StoreKind, connections = 1) {
+  let server: Store;
+  let workers: LimitRedis[] = [];
+  beforeAll(async () => {
+    server = await start();
+    workers = await Promise.all(Array.from({ length: connections }, () => connected(...server.urls)));
+  });
+  afterAll(async () => {
+    await Promise.all(workers.map((redis) => redis.close()));
+    await server?.close();
+  });
+  return { server: () => server, workers: () => workers, redis: () => workers[0] as LimitRedis };
+}

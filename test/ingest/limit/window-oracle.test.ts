@@ -38,7 +38,7 @@ async function fillLateAndHammer(
 describe('the window over all workers', () => {
   let server: TestServer;
   let redis: LimitRedis;
-  let runs = 0;
+  let worlds = 0;
 
   beforeAll(async () => {
     server = await redisServer();
@@ -51,15 +51,13 @@ describe('the window over all workers', () => {
 
   const fieldsOf = async (projectId: string): Promise<number> =>
     Number((await operator(server.port, `HLEN ${rateKey(projectId)}`)).slice(1));
+  const wayMs = fc.oneof(
+    { weight: 6, arbitrary: fc.integer({ min: 0, max: 20 }) },
+    fc.integer({ min: 0, max: 1200 }),
+  );
   const journey: fc.Arbitrary<Journey> = fc.record({
-    thereMs: fc.oneof(
-      { weight: 6, arbitrary: fc.integer({ min: 0, max: 20 }) },
-      fc.integer({ min: 0, max: 1200 }),
-    ),
-    backMs: fc.oneof(
-      { weight: 6, arbitrary: fc.integer({ min: 0, max: 20 }) },
-      fc.integer({ min: 0, max: 1200 }),
-    ),
+    thereMs: wayMs,
+    backMs: wayMs,
     lost: fc.constantFrom<Journey['lost']>('no', 'no', 'no', 'no', 'no', 'no', 'request', 'reply'),
   });
   const waitMs = fc.oneof(
@@ -67,93 +65,85 @@ describe('the window over all workers', () => {
     { weight: 3, arbitrary: fc.integer({ min: 0, max: 2_000 }) },
     fc.integer({ min: 0, max: 45_000 }),
   );
-  const simulation = (workers: number, limit: number, epoch: number): Simulation =>
+  const LIMITS = fc.oneof(fc.integer({ min: 1, max: 30 }), fc.constantFrom(200, 1000, 1500, 4000));
+  const STEP = {
+    waitMs,
+    worker: fc.nat(4),
+    share: fc.double({ min: 0, max: 0.6, noNaN: true }),
+    journey,
+    dies: fc.nat(40).map((at) => at === 0),
+  };
+  /** `happens` comes before what is asked in the step: what it is, is for the test to say. */
+  type Step = {
+    waitMs: number;
+    worker: number;
+    share: number;
+    journey: Journey;
+    dies: boolean;
+    key?: number;
+    happens?: 'restart' | number | undefined;
+  };
+  const steps = (more: Record<string, fc.Arbitrary<unknown>> = {}): fc.Arbitrary<Step[]> =>
+    fc.array(fc.record({ ...STEP, ...more }) as fc.Arbitrary<Step>, { minLength: 20, maxLength: 120 });
+  type Happening = (happens: NonNullable<Step['happens']>, worker: number) => unknown;
+  async function play(world: Simulation, limit: number, all: Step[], happening?: Happening): Promise<void> {
+    for (const { waitMs: wait, worker, share, journey: way, dies, key, happens } of all) {
+      await world.advance(wait);
+      if (dies) world.restart(worker);
+      if (happens !== undefined) await happening?.(happens, worker);
+      const requests = 1 + Math.floor(share * limit);
+      world.demand({ worker, requests, journey: way, ...(key !== undefined && { key }) });
+    }
+    await world.advance(5_000);
+  }
+  const runs = (inLongRun: number, otherwise: number) => ({
+    numRuns: rounds(inLongRun, otherwise),
+    interruptAfterTimeLimit: SHRINK_MS,
+  });
+  const simulation = (
+    workers: number,
+    limit: number,
+    epoch: number,
+    more: { keys?: number[] } = {},
+  ): Simulation =>
     new Simulation(redis, {
-      projectId: `simulated-${++runs}`,
+      projectId: `simulated-${++worlds}`,
       workers,
       record: { limit, revision: 1 },
       epoch: 1_700_000_000_000 + epoch,
+      ...more,
     });
 
   it('never admits more than the limit in any 60 seconds, however calls travel and workers die', async () => {
-    const steps = fc.array(
-      fc.record({
-        waitMs,
-        worker: fc.nat(4),
-        share: fc.double({ min: 0, max: 0.6, noNaN: true }),
-        journey,
-        dies: fc.nat(40),
-      }),
-      { minLength: 20, maxLength: 120 },
-    );
-    const limits = fc.oneof(fc.integer({ min: 1, max: 30 }), fc.constantFrom(200, 1000, 1500, 4000));
     await fc.assert(
-      fc.asyncProperty(limits, fc.nat(10_000), steps, async (limit, epoch, demands) => {
+      fc.asyncProperty(LIMITS, fc.nat(10_000), steps(), async (limit, epoch, all) => {
         const world = simulation(5, limit, epoch / 7);
-        for (const { waitMs: wait, worker, share, journey: way, dies } of demands) {
-          await world.advance(wait);
-          if (dies === 0) world.restart(worker);
-          world.demand({ worker, requests: 1 + Math.floor(share * limit), journey: way });
-        }
-        await world.advance(5_000);
+        await play(world, limit, all);
         expect(world.busiestWindow()).toBeLessThanOrEqual(limit);
         expect(await fieldsOf(world.memory)).toBeLessThanOrEqual(FIELDS_MAX);
       }),
-      { numRuns: rounds(60, 10), interruptAfterTimeLimit: SHRINK_MS },
+      runs(60, 10),
     );
   });
 
   it('never admits more than its own limit to a key, nor more than the limit to all, whoever asks for what', async () => {
-    const steps = fc.array(
-      fc.record({
-        waitMs,
-        worker: fc.nat(2),
-        key: fc.option(fc.nat(1), { nil: undefined, freq: 3 }),
-        share: fc.double({ min: 0, max: 0.6, noNaN: true }),
-        journey,
-        dies: fc.nat(40),
-      }),
-      { minLength: 20, maxLength: 120 },
-    );
-    const limits = fc.oneof(fc.integer({ min: 2, max: 30 }), fc.constantFrom(200, 1000, 1500, 4000));
     const shares = fc.tuple(fc.constantFrom(0.1, 0.5, 0.9), fc.constantFrom(0.5, 2));
+    const ofKeys = steps({ key: fc.option(fc.nat(1), { nil: undefined, freq: 3 }) });
     await fc.assert(
-      fc.asyncProperty(limits, shares, steps, async (limit, [first, second], demands) => {
+      fc.asyncProperty(LIMITS, shares, ofKeys, async (limit, [first, second], all) => {
         const keys = [Math.ceil(limit * first), Math.ceil(limit * second)];
-        const projectId = `keys-${++runs}`;
-        const record = { limit, revision: 1 };
-        const world = new Simulation(redis, {
-          projectId,
-          workers: 3,
-          record,
-          epoch: 1_700_000_000_000,
-          keys,
-        });
-        for (const { waitMs: wait, worker, key, share, journey: way, dies } of demands) {
-          await world.advance(wait);
-          if (dies === 0) world.restart(worker);
-          const requests = 1 + Math.floor(share * limit);
-          world.demand({ worker, requests, journey: way, ...(key !== undefined && { key }) });
-        }
-        await world.advance(5_000);
+        const world = simulation(3, limit, 0, { keys });
+        await play(world, limit, all);
         expect(world.busiestWindow()).toBeLessThanOrEqual(limit);
         for (const [key, own] of keys.entries()) expect(world.busiestWindow(key)).toBeLessThanOrEqual(own);
       }),
-      { numRuns: rounds(60, 10), interruptAfterTimeLimit: SHRINK_MS },
+      runs(60, 10),
     );
   });
 
   it('admits at least 98 percent of what a key may under steady over-demand of it, and leaves the rest to the others', async () => {
     const [limit, own] = [600, 150];
-    const record = { limit, revision: 1 };
-    const options = {
-      projectId: `keys-${++runs}`,
-      workers: 4,
-      record,
-      epoch: 1_700_000_000_000,
-      keys: [own],
-    };
-    const world = new Simulation(redis, options);
+    const world = simulation(4, limit, 0, { keys: [own] });
     const way: Journey = { thereMs: 1, backMs: 1, lost: 'no' };
     for (let at = 0; at < 4 * 60_000; at += 50) {
       await world.advance(50);
@@ -167,76 +157,39 @@ describe('the window over all workers', () => {
     expect(world.busiestWindow(0)).toBeLessThanOrEqual(own);
   });
 
-  const accident = fc.oneof(
-    { weight: 8, arbitrary: fc.constant(undefined) },
-    {
-      weight: 2,
-      arbitrary: fc.record({
-        kind: fc.constant('clock' as const),
-        ms: fc.integer({ min: 1, max: 7_200_000 }),
-      }),
-    },
-    {
-      weight: 1,
-      arbitrary: fc.record({ kind: fc.constant('clock' as const), ms: fc.integer({ min: 1, max: 900 }) }),
-    },
-    { weight: 1, arbitrary: fc.record({ kind: fc.constant('restart' as const), ms: fc.constant(0) }) },
-  );
-  const demands = (accidents: typeof accident) =>
-    fc.array(
-      fc.record({
-        waitMs,
-        worker: fc.nat(4),
-        share: fc.double({ min: 0, max: 0.6, noNaN: true }),
-        journey,
-        dies: fc.nat(40),
-        accident: accidents,
-      }),
-      { minLength: 20, maxLength: 120 },
-    );
+  const nothing = (weight: number) => ({ weight, arbitrary: fc.constant(undefined) });
+  const stepBackMs = (weight: number, max: number) => ({ weight, arbitrary: fc.integer({ min: 1, max }) });
+  const restart = { weight: 1, arbitrary: fc.constant('restart' as const) };
 
   it('never admits more when Redis restarts with its memory and its clock steps back, by milliseconds or hours', async () => {
-    const limits = fc.oneof(fc.integer({ min: 1, max: 30 }), fc.constantFrom(200, 1000, 1500, 4000));
+    const happens = fc.oneof(nothing(8), stepBackMs(2, 7_200_000), stepBackMs(1, 900), restart);
     await fc.assert(
-      fc.asyncProperty(limits, demands(accident), async (limit, steps) => {
+      fc.asyncProperty(LIMITS, steps({ happens }), async (limit, all) => {
         const world = simulation(5, limit, 0);
-        for (const { waitMs: wait, worker, share, journey: way, dies, accident: happens } of steps) {
-          await world.advance(wait);
-          if (dies === 0) world.restart(worker);
-          if (happens?.kind === 'clock') world.stepClockBack(happens.ms);
-          if (happens?.kind === 'restart') world.restartRedis('kept');
-          world.demand({ worker, requests: 1 + Math.floor(share * limit), journey: way });
-        }
-        await world.advance(5_000);
+        await play(world, limit, all, (accident) =>
+          accident === 'restart' ? world.restartRedis('kept') : world.stepClockBack(accident),
+        );
         expect(world.busiestWindow()).toBeLessThanOrEqual(limit);
       }),
-      { numRuns: rounds(80, 12), interruptAfterTimeLimit: SHRINK_MS },
+      runs(80, 12),
     );
   });
 
   it('admits at most one further limit for each loss of memory, and says each that a worker can know of once', async () => {
     const limits = fc.oneof(fc.integer({ min: 1, max: 30 }), fc.constantFrom(200, 1500));
-    const losses = fc.oneof(
-      { weight: 9, arbitrary: fc.constant(undefined) },
-      { weight: 1, arbitrary: fc.record({ kind: fc.constant('restart' as const), ms: fc.constant(0) }) },
-    );
+    const losing = steps({ dies: fc.constant(false), happens: fc.oneof(nothing(9), restart) });
     await fc.assert(
-      fc.asyncProperty(limits, demands(losses), async (limit, steps) => {
+      fc.asyncProperty(limits, losing, async (limit, all) => {
         const world = simulation(5, limit, 0);
-        for (const { waitMs: wait, worker, share, journey: way, accident: happens } of steps) {
-          await world.advance(wait);
-          if (happens) {
-            world.restartRedis('lost');
-            // A start takes longer than the millisecond by which the script tells generations apart.
-            await world.advance(1);
-          }
-          world.demand({ worker, requests: 1 + Math.floor(share * limit), journey: way });
-        }
-        await world.advance(5_000);
+        await play(world, limit, all, () => {
+          world.restartRedis('lost');
+          // A start takes longer than the millisecond by which the script tells generations apart.
+          return world.advance(1);
+        });
         expect(world.worstExcessWithLosses(limit)).toBeLessThanOrEqual(0);
         expect(world.lossesSaid).toBe(world.lossesMet.size);
       }),
-      { numRuns: rounds(80, 12), interruptAfterTimeLimit: SHRINK_MS },
+      runs(80, 12),
     );
   });
 
@@ -256,22 +209,16 @@ describe('the window over all workers', () => {
         for (const demands of fills) await fillLateAndHammer(world, limit, demands);
         expect(world.busiestWindow()).toBeLessThanOrEqual(limit);
       }),
-      { numRuns: rounds(25, 6), interruptAfterTimeLimit: SHRINK_MS },
+      runs(25, 6),
     );
   });
 
   it('keeps reserves within the limit too when many small demands drain and return them', async () => {
-    const steps = fc.array(
-      fc.record({
-        waitMs: fc.nat(400),
-        worker: fc.nat(2),
-        requests: fc.integer({ min: 1, max: 60 }),
-        journey,
-      }),
-      { minLength: 150, maxLength: 300 },
-    );
+    const requests = fc.integer({ min: 1, max: 60 });
+    const small = fc.record({ waitMs: fc.nat(400), worker: fc.nat(2), requests, journey });
+    const many = fc.array(small, { minLength: 150, maxLength: 300 });
     await fc.assert(
-      fc.asyncProperty(fc.integer({ min: 1001, max: 3000 }), steps, async (limit, demands) => {
+      fc.asyncProperty(fc.integer({ min: 1001, max: 3000 }), many, async (limit, demands) => {
         const world = simulation(3, limit, 0);
         for (const { waitMs: wait, ...demand } of demands) {
           await world.advance(wait);
@@ -281,34 +228,22 @@ describe('the window over all workers', () => {
         expect(world.busiestWindow()).toBeLessThanOrEqual(limit);
         expect(await fieldsOf(world.memory)).toBeLessThanOrEqual(FIELDS_MAX);
       }),
-      { numRuns: rounds(30, 6), interruptAfterTimeLimit: SHRINK_MS },
+      runs(30, 6),
     );
   });
 
   it('binds every grant to the newest limit that any worker brought before it', async () => {
-    const steps = fc.array(
-      fc.record({
-        waitMs,
-        worker: fc.nat(3),
-        requests: fc.integer({ min: 1, max: 25 }),
-        journey,
-        limit: fc.option(fc.integer({ min: 1, max: 40 }), { freq: 6 }),
-      }),
-      { minLength: 20, maxLength: 100 },
-    );
+    const happens = fc.option(fc.integer({ min: 1, max: 40 }), { nil: undefined, freq: 6 });
     await fc.assert(
-      fc.asyncProperty(steps, async (demands) => {
+      fc.asyncProperty(steps({ dies: fc.constant(false), happens }), async (all) => {
         const world = simulation(4, 20, 0);
         let revision = 1;
-        for (const { waitMs: wait, limit, ...demand } of demands) {
-          await world.advance(wait);
-          if (limit !== null) world.setRecord(demand.worker, { limit, revision: ++revision });
-          world.demand(demand);
-        }
-        await world.advance(5_000);
+        await play(world, 40, all, (limit, worker) =>
+          world.setRecord(worker, { limit: Number(limit), revision: ++revision }),
+        );
         expect(world.worstExcess()).toBeLessThanOrEqual(0);
       }),
-      { numRuns: rounds(60, 10), interruptAfterTimeLimit: SHRINK_MS },
+      runs(60, 10),
     );
   });
 
