@@ -91,16 +91,13 @@ const isRemoved = (scrub: string): boolean => scrub === 'ips' || scrub === 'user
 function optionalFields(random: Random): Record<string, Value> {
   const rare = (): boolean => random() < 0.2;
   const fillIp = rare() && random() < 0.5;
-  const scrub = some(random, SCRUBS).filter((one) => !fillIp || !isRemoved(one));
-  const keys = Array.from({ length: integer(random, 1, 3) }, () => keyOf(random));
-  const hasKeys = rare();
-  const key = hasKeys ? (pick(random, keys).key as string) : keyText(random);
+  const keys = rare() && Array.from({ length: integer(random, 1, 3) }, () => keyOf(random));
   return {
     ...(rare() && { name: pick(random, NAMES) }),
     ...(rare() && { tags: some(random, [...TAGS, ...TAGS]) }),
     ...(rare() && { enabled: random() < 0.5 }),
-    ...(rare() && { key }),
-    ...(hasKeys && { keys }),
+    ...(rare() && { key: keys ? (pick(random, keys).key as string) : keyText(random) }),
+    ...(keys && { keys }),
     ...(rare() && { rateLimit: limit(random) }),
     ...(rare() && {
       rateLimits: Object.fromEntries(some(random, CATEGORIES).map((one) => [one, limit(random)])),
@@ -109,7 +106,7 @@ function optionalFields(random: Random): Record<string, Value> {
     ...(rare() && { overage: random() < 0.5 }),
     ...(rare() && { filters: some(random, FILTERS) }),
     ...(rare() && { allowedOrigins: some(random, ORIGINS) }),
-    ...(rare() && { scrub }),
+    ...(rare() && { scrub: some(random, SCRUBS).filter((one) => !fillIp || !isRemoved(one)) }),
     ...(rare() && { scrubKeys: some(random, SCRUB_KEYS) }),
     ...((fillIp || rare()) && { fillIp }),
   };
@@ -222,6 +219,13 @@ const WRONG_IDS: readonly (readonly [wrong: string, who: string])[] = [
   ['{}', ''],
 ];
 const UNKNOWN = ['colour', 'Plan', 'idx', 'constructor', 'toString', 'rate-limit', '__proto__'];
+/** Lists with one entry more than they may have. */
+const TOO_MANY: readonly (readonly [path: string, length: number, entry: (at: number) => Node])[] = [
+  ['tags', 21, () => raw('x')],
+  ['keys', 101, (at) => ({ map: [['key', raw(`k${at}`)]] })],
+  ['allowedOrigins', 101, () => raw('x.com')],
+  ['scrubKeys', 51, () => raw('x')],
+];
 
 const told = (line: number | undefined, text: string): string =>
   `${FILE_NAME}${line === undefined ? '' : `:${line}`}: ${text}`;
@@ -304,20 +308,11 @@ const FIELD_BREAKS: Readonly<Record<string, FieldBreak>> = {
     put(fields, 'scrub', { list: [raw('emails'), raw(pick(random, ['ips', 'user-ip']))] });
     return { path: 'fillIp' };
   },
-  'too many tags': (fields) => {
-    put(fields, 'tags', { list: Array.from({ length: 21 }, () => raw('x')) });
-    return { path: 'tags' };
-  },
-  'too many keys': (fields) => {
-    put(fields, 'keys', {
-      list: Array.from({ length: 101 }, (_, at) => ({ map: [['key', raw(`k${at}`)]] })),
-    });
-    drop(fields, 'key');
-    return { path: 'keys' };
-  },
-  'too many origins': (fields) => {
-    put(fields, 'allowedOrigins', { list: Array.from({ length: 101 }, () => raw('x.com')) });
-    return { path: 'allowedOrigins' };
+  'too many entries': (fields, random) => {
+    const [path, length, entry] = pick(random, TOO_MANY);
+    put(fields, path, { list: Array.from({ length }, (_, at) => entry(at)) });
+    if (path === 'keys') drop(fields, 'key');
+    return { path };
   },
 };
 
@@ -395,7 +390,7 @@ function freshName(random: Random, used: Set<string>, isNumeric: boolean): strin
 function projectsOf(random: Random, known: readonly Known[]): Record<string, Value>[] {
   const used = new Set(known.flatMap(({ id, alias }) => (alias === undefined ? [id] : [id, alias])));
   const left = [...known];
-  return Array.from({ length: pick(random, [0, 1, 1, 1, 2, 2, 3]) }, () => {
+  return Array.from({ length: pick(random, [0, 1, 1, 1, 1, 1, 2, 2, 3]) }, () => {
     const isKnown = left.length > 0 && random() < 0.6;
     const found = isKnown ? left.splice(integer(random, 0, left.length - 1), 1)[0] : undefined;
     const id = found?.id ?? freshName(random, used, random() < 0.7);

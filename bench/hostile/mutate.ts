@@ -45,33 +45,41 @@ type Sound = {
   contentType?: string;
 };
 
-/** Requests of OTLP for both signals, of three records in two scopes. */
+/** Requests of OTLP for both signals, in two scopes. Ingest takes them; some of their records are sound, others odd. */
 function otlpCorpus(random: Random): Record<'otlp-json' | 'otlp-protobuf', Sound[]> {
   const text = (): string => hex(random, integer(random, 1, 200));
   const attributes = () => [
     { key: text(), value: { stringValue: text() } },
     { key: 'é"\\', value: {} },
   ];
+  const id = (bytes: number): string => hex(random, 2 * bytes);
   const scopes = (records: string): object => ({
     resource: { attributes: attributes() },
     [records === 'spans' ? 'scopeSpans' : 'scopeLogs']: [
-      { [records]: [{ traceId: hex(random, 32), name: text(), attributes: attributes() }, {}] },
+      {
+        [records]: [
+          {
+            ...{ traceId: id(16), spanId: id(8), name: text() },
+            ...{ body: { stringValue: text() }, attributes: attributes() },
+          },
+          {},
+        ],
+      },
       { scope: { name: text() }, [records]: [{ droppedAttributesCount: 1e-3, flags: null }] },
     ],
   });
-  const record = (): Buffer =>
-    Buffer.concat([
-      field(1, Buffer.from(hex(random, 32), 'hex')),
-      field(5, Buffer.from(text())),
-      Buffer.from([0x39]),
-      Buffer.alloc(8, 7),
-    ]);
-  const scope = (): Buffer =>
-    Buffer.concat([field(1, field(1, Buffer.from(text()))), field(2, record()), field(2, Buffer.alloc(0))]);
-  const protobuf = field(
-    1,
-    Buffer.concat([field(1, field(1, record())), field(2, scope()), field(2, scope())]),
-  );
+  const bytes = (hexDigits: string): Buffer => Buffer.from(hexDigits, 'hex');
+  const textField = (number: number): Buffer => field(number, Buffer.from(text()));
+  const started = Buffer.concat([Buffer.from([0x39]), Buffer.alloc(8, 7)]);
+  const span = (): Buffer =>
+    Buffer.concat([field(1, bytes(id(16))), field(2, bytes(id(8))), textField(5), started]);
+  const log = (): Buffer =>
+    Buffer.concat([field(5, textField(1)), field(9, bytes(id(16))), field(10, bytes(id(8)))]);
+  const protobuf = (record: () => Buffer): Buffer => {
+    const scope = (): Buffer =>
+      Buffer.concat([field(1, textField(1)), field(2, record()), field(2, Buffer.alloc(0))]);
+    return field(1, Buffer.concat([field(1, field(1, textField(1))), field(2, scope()), field(2, scope())]));
+  };
   const json = (list: string, records: string): Buffer =>
     Buffer.from(JSON.stringify({ [list]: [scopes(records)] }));
   const doorOf = (signal: string): string => `/integration/otlp/v1/${signal}/`;
@@ -81,7 +89,7 @@ function otlpCorpus(random: Random): Record<'otlp-json' | 'otlp-protobuf', Sound
   ];
   return {
     'otlp-json': both('application/json', json('resourceSpans', 'spans'), json('resourceLogs', 'logRecords')),
-    'otlp-protobuf': both('application/x-protobuf', protobuf, protobuf),
+    'otlp-protobuf': both('application/x-protobuf', protobuf(span), protobuf(log)),
   };
 }
 

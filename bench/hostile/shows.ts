@@ -34,9 +34,9 @@ const bodies =
     runMutations(worker, options, kind);
 /** Kinds of mutated input, and how many connections send it. */
 const MUTATED: Readonly<Record<string, { run: Run; connections: number }>> = {
-  envelopes: { run: bodies('envelopes'), connections: 64 },
-  'otlp-json': { run: bodies('otlp-json'), connections: 64 },
-  'otlp-protobuf': { run: bodies('otlp-protobuf'), connections: 64 },
+  envelopes: { run: bodies('envelopes'), connections: 16 },
+  'otlp-json': { run: bodies('otlp-json'), connections: 16 },
+  'otlp-protobuf': { run: bodies('otlp-protobuf'), connections: 16 },
   heads: { run: runHeads, connections: 256 },
   'apply-files': { run: (_worker, options) => runApplyFiles(options), connections: 1 },
 };

@@ -62,7 +62,7 @@ export class YamlWriter {
 
   put(text: string): void {
     this.text += text;
-    for (const one of text) if (one === '\n') this.#line++;
+    for (let at = text.indexOf('\n'); at >= 0; at = text.indexOf('\n', at + 1)) this.#line++;
   }
 
   /** A map in block style, from where the writer stands. */

@@ -143,7 +143,7 @@ async function expectApplied(declared: FileProject[], before: Map<string, Stored
 it('makes the records what the file says, or changes nothing and names what is wrong', async () => {
   const { seed = Math.floor(Math.random() * 0x1_0000_0000) } = givenSeed;
   const told = { applied: 0, refused: 0, doubted: 0 };
-  const files = rounds(1_500, 60);
+  const files = rounds(1_500, 120);
   for (let round = 1; round <= files; round++) {
     const random = randomOf(seed, round);
     if ((await store.list()).length > PROJECTS_MAX) await empty();
