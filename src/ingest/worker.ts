@@ -141,8 +141,6 @@ class IngestWorker {
   #replica: Replica | undefined;
   #serving: Serving | undefined;
   #state: 'starting' | 'listening' | 'stopping' = 'starting';
-  /** Number of requests that had ended when the metrics were last sent; undefined before. */
-  #sentRequests: number | undefined;
   #stopped: Promise<void> | undefined;
 
   constructor(config: Config, log: Log, tracing: Tracing | undefined) {
@@ -252,10 +250,8 @@ class IngestWorker {
    * sent, so that they outlive this worker. At rest they would be most of the work of a beat.
    */
   beat(asked?: Pick<Extract<FromWorker, { kind: 'beat' }>, 'process' | 'projects'>): void {
-    const requests = this.#metrics.duration.count;
-    const isNew = asked !== undefined || requests !== this.#sentRequests;
-    this.#sentRequests = requests;
-    const snapshot = isNew ? this.#snapshot() : undefined;
+    const hasNews = this.#metrics.takeNews();
+    const snapshot = hasNews || asked ? this.#snapshot() : undefined;
     send({ kind: 'beat', readiness: this.readiness(), ...(snapshot && { snapshot }), ...asked });
   }
 

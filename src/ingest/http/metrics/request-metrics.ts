@@ -32,6 +32,7 @@ export class RequestMetrics {
   bytes = 0;
   /** Seconds from a request's head to its outcome. */
   readonly duration = new Distribution(SECONDS_BOUNDS);
+  #endedBefore = -1;
 
   refuseBody(reason: string): void {
     this.refusedBodies[reason] = (this.refusedBodies[reason] ?? 0) + 1;
@@ -45,5 +46,14 @@ export class RequestMetrics {
   other(status: string): void {
     const code = status.slice(0, 3);
     this.otherStatuses[code] = (this.otherStatuses[code] ?? 0) + 1;
+  }
+
+  /** Whether a request has ended since the last call; true at the first call. */
+  takeNews(): boolean {
+    const others = Object.values(this.otherStatuses).reduce((sum, count) => sum + count, 0);
+    const ended = this.duration.count + others;
+    const isNew = ended !== this.#endedBefore;
+    this.#endedBefore = ended;
+    return isNew;
   }
 }
