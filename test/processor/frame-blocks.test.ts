@@ -35,7 +35,7 @@ it('no frame in hand is touched, in whatever order frames are released', () => {
         expect(inHand.every(isUntouched)).toBe(true);
       }
     }),
-    { numRuns: 200 },
+    { numRuns: 60 },
   );
 });
 
@@ -60,31 +60,4 @@ it('the memory is that of the most frames in hand, however many pass', () => {
   }
   const bytes = [...buffers].reduce((sum, { byteLength }) => sum + byteLength, 0);
   expect(bytes).toBeLessThan(1.5 * 90 * frame.length);
-});
-
-it('blocks are let go when nothing is in hand', () => {
-  const memory = new FrameBlocks();
-  const blocksOf = (frames: readonly KeptFrame[]) => new Set(frames.map(({ bytes }) => bytes.buffer));
-  const first = Array.from({ length: 60 }, () => memory.keep(new Uint8Array(100_000)));
-  for (const kept of first) memory.release(kept);
-  const second = Array.from({ length: 60 }, () => memory.keep(new Uint8Array(100_000)));
-  const again = [...blocksOf(second)].filter((block) => blocksOf(first).has(block));
-  expect(again).toHaveLength(1);
-});
-
-it('an empty frame does no harm, the very first one neither', () => {
-  const memory = new FrameBlocks();
-  const empty = memory.keep(new Uint8Array(0));
-  const kept = [memory.keep(Uint8Array.of(1))];
-  memory.release(empty);
-  for (let n = 0; n < 4; n++) kept.push(memory.keep(new Uint8Array(FRAME_BYTES_MAX)));
-  expect(kept[0]?.bytes).toEqual(Uint8Array.of(1));
-});
-
-it('what is larger than any frame of ours stays where it is', () => {
-  const large = new Uint8Array(FRAME_BYTES_MAX + 1);
-  const memory = new FrameBlocks();
-  const kept = memory.keep(large);
-  expect(kept.bytes).toBe(large);
-  memory.release(kept);
 });

@@ -50,6 +50,8 @@ FrameBlocks.prototype.release = function (kept) {
   release.call(this, kept);
 };
 
+export type Readiness = { code: number; status: string; checks: Record<string, string> };
+
 const utf8 = (text: string): Uint8Array => new Uint8Array(Buffer.from(text));
 
 export const item = (
@@ -78,6 +80,14 @@ export const envelope = (
 export const frameOf = (...entries: readonly Entry[]): Uint8Array => encodeFrame(entries.map(encodeEntry));
 
 export const hexId = (n: number): string => n.toString(16).padStart(32, '0');
+
+/** An event with a number, which is also its event id. */
+export const event = (n: number, more: Partial<EnvelopeEntry> = {}): EnvelopeEntry =>
+  envelope([item('event', `{"n":${n}}`)], { eventId: hexId(n), ...more });
+export const numbersTo = (count: number): number[] => Array.from({ length: count }, (_, at) => at + 1);
+/** The numbers of such events, in ascending order. */
+export const numbersIn = (records: readonly StoredRecord[]): number[] =>
+  records.map(({ payload }) => (payload as { n: number }).n).sort((a, b) => a - b);
 
 export async function eventually<T>(look: () => T | Promise<T>, withinMs = 60_000): Promise<NonNullable<T>> {
   for (const until = performance.now() + withinMs; ; ) {
@@ -255,6 +265,15 @@ export class Harness {
         if ((await this.manager.streams.info(streamName(stream, 0, 1))).state.messages > 0) return false;
       return true;
     }, withinMs);
+  }
+
+  async messages(stream: string): Promise<number> {
+    return (await this.manager.streams.info(stream)).state.messages;
+  }
+
+  async readiness(): Promise<Readiness> {
+    const answer = await fetch(`http://127.0.0.1:${this.adminPort}/readyz`);
+    return { code: answer.status, ...((await answer.json()) as Omit<Readiness, 'code'>) };
   }
 
   async metric(name: string, labels = ''): Promise<number> {

@@ -1,6 +1,6 @@
 /** Which projects a processor names to the workers. */
 import { gzipSync } from 'node:zlib';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { systemClock } from '../../src/lib/clock.ts';
 import { WORK_BEHIND_MS, WORK_HEAVY_MS, WORK_NAMED_EVERY_MS, WORK_OTHERS_MS } from '../../src/limits.ts';
 import { HeavyProjects } from '../../src/processor/heavy-projects.ts';
@@ -10,12 +10,14 @@ import { envelope, Harness, hexId, item, log } from './harness.ts';
 const MIB = 1024 * 1024;
 let harness: Harness;
 let named: string[];
-beforeEach(async () => {
+beforeAll(async () => {
   harness = await Harness.start();
-  named = [];
   harness.link.subscribe(HEAVY_SUBJECT, ({ data }) => named.push(Buffer.from(data).toString()));
 });
-afterEach(() => harness.close());
+beforeEach(() => {
+  named = [];
+});
+afterAll(() => harness.close());
 
 describe('a processor that is late', () => {
   const STORED_AT = 5_000_000;

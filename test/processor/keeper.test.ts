@@ -1,17 +1,9 @@
 /** What was deleted under a running processor: it makes that again by itself, and says so. */
 import { afterEach, describe, expect, it } from 'vitest';
-import { type EnvelopeEntry, envelope, eventually, Harness, hexId, item } from './harness.ts';
-
-const event = (n: number): EnvelopeEntry => envelope([item('event', `{"n":${n}}`)], { eventId: hexId(n) });
+import { event, eventually, Harness, numbersIn, numbersTo } from './harness.ts';
 
 let harness: Harness;
 afterEach(() => harness.close());
-
-type Readiness = { status: number; body: { status: string; checks: Record<string, string> } };
-async function readiness(): Promise<Readiness> {
-  const res = await fetch(`http://127.0.0.1:${harness.adminPort}/readyz`);
-  return { status: res.status, body: (await res.json()) as Readiness['body'] };
-}
 const restored = (name: string): Promise<number> =>
   harness.metric('sluice_jetstream_restored_total', `{name="${name}"}`);
 
@@ -25,11 +17,10 @@ describe('a consumer that was deleted', () => {
     for (let n = 51; n <= 100; n++) await harness.publish([event(n)]);
     await harness.storedOnce(100);
     await harness.drained();
-    const ids = harness.stored().map(({ event_id }) => event_id);
-    expect(ids.sort()).toEqual(Array.from({ length: 100 }, (_, at) => hexId(at + 1)));
+    expect(numbersIn(harness.stored())).toEqual(numbersTo(100));
     expect(await restored('SLUICE_EVENTS/processor')).toBe(1);
     expect(await harness.metric('sluice_pending_messages', '{stream="SLUICE_EVENTS"}')).toBe(0);
-    expect((await readiness()).status).toBe(200);
+    expect((await harness.readiness()).code).toBe(200);
   });
 
   it('makes the processor not ready while it cannot be made', async () => {
@@ -38,11 +29,11 @@ describe('a consumer that was deleted', () => {
     await harness.manager.consumers.delete('SLUICE_LOGS', 'processor');
     // A work queue takes no second consumer, so this one is in the way.
     await harness.manager.consumers.add('SLUICE_LOGS', { durable_name: 'other', ack_policy: 'explicit' });
-    await eventually(async () => (await readiness()).status === 503);
-    expect((await readiness()).body).toMatchObject({ status: 'not ready', checks: { streams: 'missing' } });
+    await eventually(async () => (await harness.readiness()).code === 503);
+    expect(await harness.readiness()).toMatchObject({ status: 'not ready', checks: { streams: 'missing' } });
     expect(await harness.metric('sluice_consumer_missing', '{name="SLUICE_LOGS/processor"}')).toBe(1);
     await harness.manager.consumers.delete('SLUICE_LOGS', 'other');
-    await eventually(async () => (await readiness()).status === 200);
+    await eventually(async () => (await harness.readiness()).code === 200);
     expect(await harness.metric('sluice_consumer_missing', '{name="SLUICE_LOGS/processor"}')).toBe(0);
   });
 });
@@ -67,14 +58,14 @@ describe('a stream that was deleted', () => {
     }
     await harness.publish([event(1)]);
     expect(await harness.storedOnce(1)).toHaveLength(1);
-    expect((await readiness()).status).toBe(200);
+    expect((await harness.readiness()).code).toBe(200);
   });
 
   it('is left to setup when this processor never saw it; the processor is not ready meanwhile', async () => {
     harness = await Harness.start();
     await harness.manager.streams.delete('SLUICE_REPLAYS');
     await harness.process();
-    expect(await readiness()).toMatchObject({ status: 503, body: { checks: { streams: 'missing' } } });
+    expect(await harness.readiness()).toMatchObject({ code: 503, checks: { streams: 'missing' } });
     expect(await harness.metric('sluice_jetstream_missing', '{name="SLUICE_REPLAYS"}')).toBe(1);
   });
 });
@@ -87,5 +78,5 @@ it('a bucket that was deleted is not made again, and a metric says so', async ()
     async () => (await harness.metric('sluice_jetstream_missing', '{name="KV_sluice_projects"}')) === 1,
   );
   await expect(harness.manager.streams.info('KV_sluice_projects')).rejects.toThrow('stream not found');
-  expect((await readiness()).status).toBe(200);
+  expect((await harness.readiness()).code).toBe(200);
 });

@@ -10,21 +10,11 @@ import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import { afterEach, expect, it } from 'vitest';
 import { rounds } from '../support/rounds.ts';
-import { Harness } from './harness.ts';
-import {
-  ACK_WAIT_MS,
-  deadLetters,
-  end,
-  MONTH,
-  numberFrom,
-  publishSome,
-  random,
-  SEED,
-  startProcessor,
-} from './kills.ts';
+import { Harness, numbersIn } from './harness.ts';
+import { ACK_WAIT_MS, end, MONTH, numberFrom, publishSome, random, SEED, startProcessor } from './kills.ts';
 
 const KILLS = numberFrom('KILLS', rounds(15, 5));
-const ITEMS = numberFrom('ITEMS', rounds(20_000, 7_000));
+const ITEMS = numberFrom('ITEMS', rounds(20_000, 4_000));
 const UPTIME_MS_MAX = 900;
 
 let harness: Harness;
@@ -75,12 +65,12 @@ async function survives(): Promise<void> {
   await harness.drained();
   expect(await end(child, 'SIGTERM'), `seed ${SEED}`).toBe(0);
 
-  const numbers = harness.stored().map(({ payload }) => (payload as { n: number }).n);
+  const numbers = numbersIn(harness.stored());
   expect(numbers.length, `seed ${SEED}`).toBe(ITEMS);
   expect(new Set(numbers).size, `seed ${SEED}`).toBe(ITEMS);
   const now = digests();
   for (const [name, digest] of files) expect(now.get(name), `seed ${SEED}: ${name}`).toBe(digest);
-  expect(await deadLetters(harness), `seed ${SEED}`).toBe(0);
+  expect(await harness.messages('SLUICE_DEAD_LETTERS'), `seed ${SEED}`).toBe(0);
   expect(await harness.tally('42', MONTH), `seed ${SEED}`).toEqual({
     count: ITEMS,
     position: ITEMS,

@@ -79,7 +79,3 @@ export async function killAtAnyMoment(
   await harness.drained();
   expect(await end(child, 'SIGTERM'), `seed ${SEED}`).toBe(0);
 }
-
-export async function deadLetters(harness: Harness): Promise<number> {
-  return (await harness.manager.streams.info('SLUICE_DEAD_LETTERS')).state.messages;
-}

@@ -3,14 +3,12 @@
  * and the broker forgets it, the broker is killed and forgets the message ids of what is gone, and then the worker tries again.
  */
 import { connect, createServer, type Server, type Socket } from 'node:net';
-import { afterEach, describe, expect, it } from 'vitest';
+import { afterEach, expect, it } from 'vitest';
 import { systemClock as clock } from '../../src/lib/clock.ts';
-import { runProcessor } from '../../src/processor/processor.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
 import { Publisher, type PublishResult } from '../../src/stream/publish/publisher.ts';
-import { SINKS } from '../sink/sinks.ts';
 import { lastingPort, natsServer } from '../support/servers.ts';
-import { envelope, eventually, Harness, hexId, item, log, type RunningProcessor } from './harness.ts';
+import { envelope, eventually, Harness, hexId, item, log } from './harness.ts';
 
 /** Between a client and the broker; while `deaf`, the client hears nothing. */
 class OneWay {
@@ -48,44 +46,43 @@ afterEach(async () => {
   for (const close of closers.splice(0).reverse()) await close();
 });
 
-describe.each(SINKS)('%s', (_, start) => {
-  it('holds a frame once that is stored, its acknowledgement lost, the broker killed, and the publish repeated', async () => {
-    const harness = await Harness.start();
-    closers.push(() => harness.close());
-    const sink = await start();
-    closers.push(() => sink.close());
-    const settings = harness.config({ SLUICE_SINK: sink.setting });
-    const processor: RunningProcessor = await runProcessor(settings, log);
-    closers.push(() => processor.stop());
-    const way = new OneWay(harness.nats.port);
-    closers.push(() => way.close());
-    const port = await lastingPort();
-    await way.listen(port);
-    const link = await NatsLink.connect({ urls: [`nats://127.0.0.1:${port}`], name: 'worker', log });
-    closers.push(() => link.close());
-    const publisher = new Publisher({ link, shards: 1, clock, log });
+it('a sink holds a frame once that is stored, its acknowledgement lost, the broker killed, and the publish repeated', async () => {
+  const harness = await Harness.start();
+  closers.push(() => harness.close());
+  await harness.process();
+  const way = new OneWay(harness.nats.port);
+  closers.push(() => way.close());
+  const port = await lastingPort();
+  await way.listen(port);
+  const link = await NatsLink.connect({ urls: [`nats://127.0.0.1:${port}`], name: 'worker', log });
+  closers.push(() => link.close());
+  const publisher = new Publisher({ link, shards: 1, clock, log });
 
-    way.deaf = true;
-    const told: PublishResult[] = [];
-    for (const n of [1, 2, 3]) {
-      const entry = envelope([item('log', `{"items":[{"n":${n}}]}`)], { eventId: hexId(n) });
-      publisher.publish(entry, { deadline: clock.monotonic() + 25_000 }, (result) => told.push(result));
-    }
-    await eventually(async () => (await sink.records()).length === 3);
-    await harness.drained();
-    expect((await harness.manager.streams.info('SLUICE_LOGS')).state.last_seq).toBe(1);
-    expect(told).toEqual([]);
+  way.deaf = true;
+  const told: PublishResult[] = [];
+  for (const n of [1, 2, 3]) {
+    const entry = envelope([item('log', `{"items":[{"n":${n}}]}`)], { eventId: hexId(n) });
+    publisher.publish(entry, { deadline: clock.monotonic() + 25_000 }, (result) => told.push(result));
+  }
+  await harness.storedOnce(3);
+  await harness.drained();
+  expect((await harness.manager.streams.info('SLUICE_LOGS')).state.last_seq).toBe(1);
+  expect(told).toEqual([]);
 
-    harness.nats.process.kill('SIGKILL');
-    await harness.nats.exited;
-    way.deaf = false;
-    Object.assign(harness.nats, await natsServer({ port: harness.nats.port, dir: harness.nats.dir }));
-    await eventually(() => told.length === 3);
-    expect(told).toEqual(['stored', 'stored', 'stored']);
-    await eventually(() => harness.link.connected);
-    // The broker took it for a new one: nobody but the sink knew better.
-    expect((await harness.manager.streams.info('SLUICE_LOGS')).state.last_seq).toBe(2);
-    await harness.drained();
-    expect((await sink.records()).map(({ event_id }) => event_id).sort()).toEqual([1, 2, 3].map(hexId));
-  });
+  harness.nats.process.kill('SIGKILL');
+  await harness.nats.exited;
+  way.deaf = false;
+  Object.assign(harness.nats, await natsServer({ port: harness.nats.port, dir: harness.nats.dir }));
+  await eventually(() => told.length === 3);
+  expect(told).toEqual(['stored', 'stored', 'stored']);
+  await eventually(() => harness.link.connected);
+  // The broker took it for a new one: nobody but the sink knew better.
+  expect((await harness.manager.streams.info('SLUICE_LOGS')).state.last_seq).toBe(2);
+  await harness.drained();
+  expect(
+    harness
+      .stored()
+      .map(({ event_id }) => event_id)
+      .sort(),
+  ).toEqual([1, 2, 3].map(hexId));
 });

@@ -48,12 +48,6 @@ describe('a plan of what to sweep', () => {
     expect(plan.next(CHUNK_SWEEP_DELAY_MS, ends(1, 50), frames(21, 20))).toBeUndefined();
     expect(plan.next(CHUNK_SWEEP_DELAY_MS + MINUTE_MS, ends(1, 50), frames(21, 20))).toBe(30);
   });
-
-  it('has nothing to do with an empty stream', () => {
-    const plan = new SweepPlan();
-    for (let minute = 0; minute < 30; minute++)
-      expect(plan.next(minute * MINUTE_MS, ends(8, 7), frames(1, 0))).toBeUndefined();
-  });
 });
 
 describe('the sweeper', () => {

@@ -2,42 +2,42 @@
 import { fork } from 'node:child_process';
 import { afterEach, describe, expect, it } from 'vitest';
 import { FailingSink } from './failing-sink.ts';
-import { type EnvelopeEntry, envelope, eventually, Harness, hexId, item } from './harness.ts';
+import {
+  type EnvelopeEntry,
+  envelope,
+  event,
+  eventually,
+  Harness,
+  hexId,
+  item,
+  numbersIn,
+  numbersTo,
+} from './harness.ts';
 
 const PROGRAM = new URL('./dying-remover.mjs', import.meta.url);
 const PARTS = 5;
 let harness: Harness;
 afterEach(() => harness.close());
 
-const messages = async (stream: string): Promise<number> =>
-  (await harness.manager.streams.info(stream)).state.messages;
-
 /** An event of PARTS parts; its number is its event id. */
 const large = (n: number): Promise<EnvelopeEntry> =>
   largeOf(n, JSON.stringify({ n, filler: 'x'.repeat(400_000) }));
 async function largeOf(n: number, text: string): Promise<EnvelopeEntry> {
-  const event = item('event', text);
-  const { payload = new Uint8Array(), ...bare } = event;
+  const { payload = new Uint8Array(), ...bare } = item('event', text);
   const parts = await harness.chunk(payload, Math.ceil(payload.length / PARTS));
   return envelope([bare], { eventId: hexId(n), parts });
 }
-const small = (n: number): EnvelopeEntry => envelope([item('event', `{"n":${n}}`)], { eventId: hexId(n) });
-const numbers = (): number[] =>
-  harness
-    .stored()
-    .map(({ payload }) => (payload as { n: number }).n)
-    .sort((a, b) => a - b);
 
 describe('parts of a large entry', () => {
   it('are removed once the sink has it, those of dead letters too, and no others', async () => {
     harness = await Harness.start();
     const orphan = await harness.chunk(Buffer.from('an upload that never got its frame'));
-    await harness.publish([await large(1), small(2), await largeOf(3, `no JSON ${'x'.repeat(400_000)}`)]);
+    await harness.publish([await large(1), event(2), await largeOf(3, `no JSON ${'x'.repeat(400_000)}`)]);
     await harness.process();
     await harness.drained();
-    await eventually(async () => (await messages('SLUICE_CHUNKS')) === 1);
-    expect(numbers()).toEqual([1, 2]);
-    expect(await messages('SLUICE_DEAD_LETTERS')).toBe(1);
+    await eventually(async () => (await harness.messages('SLUICE_CHUNKS')) === 1);
+    expect(numbersIn(harness.stored())).toEqual([1, 2]);
+    expect(await harness.messages('SLUICE_DEAD_LETTERS')).toBe(1);
     expect((await harness.manager.streams.info('SLUICE_CHUNKS')).state.first_seq).toBe(orphan.sequences[0]);
   });
 
@@ -50,15 +50,15 @@ describe('parts of a large entry', () => {
     await harness.drained();
     await harness.publish([await large(2)]);
     await harness.drained();
-    await eventually(async () => (await messages('SLUICE_CHUNKS')) === PARTS);
-    expect(await messages('SLUICE_DEAD_LETTERS')).toBe(1);
+    await eventually(async () => (await harness.messages('SLUICE_CHUNKS')) === PARTS);
+    expect(await harness.messages('SLUICE_DEAD_LETTERS')).toBe(1);
   });
 
   it.each(['before the write', 'after the write', 'after the acknowledgement', 'amid the removal'])(
     'of a processor that is killed %s: each entry is stored once, none is a dead letter',
     async (point) => {
       harness = await Harness.start({ ackWaitMs: 1_000 });
-      await harness.publish([small(1), await large(2), small(3)]);
+      await harness.publish([event(1), await large(2), event(3)]);
       await harness.publish([await large(4)]);
       const env = { ...process.env, ...harness.environment({ KILLED_AT: point }) };
       const child = fork(PROGRAM, { env, stdio: ['ignore', 'ignore', 'ignore', 'ipc'] });
@@ -67,10 +67,10 @@ describe('parts of a large entry', () => {
       await harness.process();
       await harness.publish([await large(5)]);
       await harness.drained();
-      expect(numbers()).toEqual([1, 2, 3, 4, 5]);
-      expect(await messages('SLUICE_DEAD_LETTERS')).toBe(0);
+      expect(numbersIn(harness.stored())).toEqual(numbersTo(5));
+      expect(await harness.messages('SLUICE_DEAD_LETTERS')).toBe(0);
       // What the dead process did not remove is left to the sweep, what it did not even read is not.
-      await eventually(async () => (await messages('SLUICE_CHUNKS')) <= 2 * PARTS);
+      await eventually(async () => (await harness.messages('SLUICE_CHUNKS')) <= 2 * PARTS);
     },
   );
 
@@ -95,10 +95,10 @@ describe('parts of a large entry', () => {
     for (const part of entry.parts?.sequences ?? [])
       await harness.manager.streams.deleteMessage('SLUICE_CHUNKS', part);
     release();
-    await harness.publish([small(2)]);
+    await harness.publish([event(2)]);
     await harness.drained();
     await processor.stop();
-    expect(numbers()).toEqual([2]);
-    expect(await messages('SLUICE_DEAD_LETTERS')).toBe(0);
+    expect(numbersIn(harness.stored())).toEqual([2]);
+    expect(await harness.messages('SLUICE_DEAD_LETTERS')).toBe(0);
   });
 });

@@ -2,7 +2,17 @@ import { type ChildProcess, fork } from 'node:child_process';
 import { afterEach, describe, expect, it } from 'vitest';
 import { rounds } from '../support/rounds.ts';
 import { FailingSink } from './failing-sink.ts';
-import { encodeFrame, envelope, eventually, frameOf, Harness, hexId, item } from './harness.ts';
+import {
+  encodeFrame,
+  envelope,
+  eventually,
+  frameOf,
+  Harness,
+  hexId,
+  item,
+  numbersIn,
+  numbersTo,
+} from './harness.ts';
 
 /** Deliveries after which a frame is handled alone, and ends of processes after which it is set aside. */
 const DELIVERIES_BEFORE_ALONE = 3;
@@ -64,8 +74,7 @@ describe('a frame that ends the process', () => {
     const deaths = supervise();
     await harness.drained();
     expect(deaths()).toBe(DELIVERIES_BEFORE_ALONE - 1 + FRAME_CRASHES_MAX);
-    const numbers = harness.stored().map(({ payload }) => (payload as { n: number }).n);
-    expect(numbers.sort((a, b) => a - b)).toEqual(Array.from({ length: 30 }, (_, n) => n + 1));
+    expect(numbersIn(harness.stored())).toEqual(numbersTo(30));
     const box = await harness.letters();
     const letters = await box.list();
     expect(letters).toMatchObject([{ kind: 'frame', frameId: 'poison', subject: 'sluice.events.0' }]);
@@ -103,9 +112,6 @@ describe('a frame that ends the process', () => {
   );
 });
 
-const deadLetters = async (): Promise<number> =>
-  (await harness.manager.streams.info('SLUICE_DEAD_LETTERS')).state.messages;
-
 describe('a frame that is there when the processor is killed from outside', () => {
   it.runIf(isLong)('is stored in the end, although it was being stored each time', async () => {
     harness = await Harness.start({ ackWaitMs: ACK_WAIT_MS });
@@ -115,7 +121,7 @@ describe('a frame that is there when the processor is killed from outside', () =
     await harness.drained();
     expect(deaths()).toBe(uncounted + FRAME_CRASHES_MAX + 1);
     expect(harness.stored()).toHaveLength(1);
-    expect(await deadLetters()).toBe(0);
+    expect(await harness.messages('SLUICE_DEAD_LETTERS')).toBe(0);
     await eventually(async () => (await crashKeys()).length === 0);
   });
 
@@ -131,7 +137,7 @@ describe('a frame that is there when the processor is killed from outside', () =
     await harness.process();
     await harness.drained();
     expect(harness.stored()).toHaveLength(1);
-    expect(await deadLetters()).toBe(0);
+    expect(await harness.messages('SLUICE_DEAD_LETTERS')).toBe(0);
     await eventually(async () => (await crashKeys()).length === 0);
   });
 });

@@ -29,6 +29,7 @@ import type { SinkUnderTest, StartSink } from './sinks.ts';
 
 const MINUTE_MS = 60_000;
 const MIB = 1024 * 1024;
+const QUICKLY = { level: 1 };
 const DYING = new URL('./dying-processor.mjs', import.meta.url);
 
 let events = 0;
@@ -61,8 +62,7 @@ export const describeSinks = (sinks: readonly (readonly [name: string, start: St
     }
     const receivedOf = async (eventId: string): Promise<unknown[]> =>
       (await recordsOf(eventId)).map(({ received_at }) => received_at).sort();
-    const deadLetters = async (): Promise<number> =>
-      (await harness.manager.streams.info('SLUICE_DEAD_LETTERS')).state.messages;
+    const deadLetters = (): Promise<number> => harness.messages('SLUICE_DEAD_LETTERS');
 
     it('stores every field of the contract', async () => {
       const eventId = newId();
@@ -84,9 +84,9 @@ export const describeSinks = (sinks: readonly (readonly [name: string, start: St
       ]);
     });
 
-    it('has no sent_at and sdk where there were none', async () => {
+    it('has no sdk where there was none, and no sent_at where that is no moment', async () => {
       const eventId = newId();
-      await harness.publish([envelope([item('event', '{}')], { eventId })]);
+      await harness.publish([envelope([item('event', '{}')], { eventId, sentAt: 'yesterday' })]);
       const [record] = await recordsOf(eventId);
       expect(record).not.toHaveProperty('sent_at');
       expect(record).not.toHaveProperty('sdk');
@@ -209,32 +209,6 @@ export const describeSinks = (sinks: readonly (readonly [name: string, start: St
       }
     });
 
-    it('stores a large OTLP request row by row, and its resend within ten minutes not again', async () => {
-      const eventId = newId();
-      const attributes = attributesOf({ more: 'x'.repeat(200) });
-      const spans = Array.from({ length: 12_000 }, (_, n) => ({ ...SPAN, name: `${n}`, attributes }));
-      const { payload, ...one } = otlpItem(
-        'otlp_traces',
-        encoded('otlp_traces', tracesOf(spans), 'protobuf'),
-        'protobuf',
-      );
-      const parts = await harness.chunk(payload);
-      for (const after of [0, MINUTE_MS]) {
-        const entry = envelope([one], {
-          eventId,
-          receivedAt: RECEIVED_AT + after,
-          parts: after === 0 ? parts : await harness.chunk(payload),
-        });
-        await harness.publish([entry], { stream: 'transactions' });
-        await harness.drained();
-      }
-      const records = await recordsOf(eventId);
-      const names = records.map((record) => (record.payload as { name: string }).name);
-      expect(names.length).toBe(12_000);
-      expect(new Set(names).size).toBe(12_000);
-      expect(new Set(records.map(({ item_index }) => item_index)).size).toBeGreaterThan(10);
-    });
-
     it('stores what other types hold as it is: JSON as JSON, all else in base64', async () => {
       const eventId = newId();
       const binary = Buffer.from([0, 0xff, 10, 34, 92, 0xc3]);
@@ -244,6 +218,7 @@ export const describeSinks = (sinks: readonly (readonly [name: string, start: St
         item('check_in', '{"status":"ok"}', { index: 3 }),
         item('user_report', 'not JSON \u0000', { index: 4 }),
         item('feedback', '', { index: 5 }),
+        item('replay_video', '[1]', { index: 6 }),
       ];
       await harness.publish([envelope(items, { eventId })], { stream: 'extras' });
       const records = await recordsOf(eventId);
@@ -258,25 +233,8 @@ export const describeSinks = (sinks: readonly (readonly [name: string, start: St
         [3, 'check_in', { status: 'ok' }, undefined],
         [4, 'user_report', undefined, base64('not JSON \u0000')],
         [5, 'feedback', undefined, ''],
+        [6, 'replay_video', undefined, base64('[1]')],
       ]);
-    });
-
-    it('stores recordings that swell too far as they came, and those before them inflated', async () => {
-      const eventId = newId();
-      const text = `["${'x'.repeat(40 * 1024 * 1024)}"]`;
-      const packed = [gzipSync, gzipSync, deflateSync].map((pack, segment) =>
-        Buffer.concat([Buffer.from(`{"segment_id":${segment}}\n`), pack(text)]),
-      );
-      const items = packed.map((payload, index) => item('replay_recording', payload, { index }));
-      await harness.publish([envelope(items, { eventId, projectId: '7007' })], { stream: 'replays' });
-      const [first, ...rest] = (await recordsOf(eventId)) as StoredRecord[];
-      const { payload } = first as unknown as { payload: { segment_id: number; recording: string[] } };
-      expect([payload.segment_id, payload.recording[0]?.length]).toEqual([0, text.length - 4]);
-      expect(rest.map((record) => record as unknown as Record<string, unknown>)).toMatchObject([
-        { payload_encoding: 'gzip', payload_base64: packed[1]?.toString('base64') },
-        { payload_encoding: 'deflate', payload_base64: packed[2]?.toString('base64') },
-      ]);
-      expect(rest.map((record) => record.payload)).toEqual([undefined, undefined]);
     });
 
     it("stores a client's resend of an event or transaction within ten minutes once, and a later one again", async () => {
@@ -356,7 +314,7 @@ export const describeSinks = (sinks: readonly (readonly [name: string, start: St
       await harness.publish([
         envelope([item('event', '{"n":2}')], { eventId, receivedAt: RECEIVED_AT + MINUTE_MS }),
       ]);
-      expect((await harness.manager.streams.info('SLUICE_EVENTS')).state.messages).toBe(2);
+      expect(await harness.messages('SLUICE_EVENTS')).toBe(2);
       await run();
       expect(await recordsOf(eventId)).toHaveLength(2);
     });
@@ -438,12 +396,60 @@ export const describeSinks = (sinks: readonly (readonly [name: string, start: St
     });
 
     // At the end: every test reads all that is stored.
+    it('stores a large OTLP request row by row, and its resend within ten minutes not again', async () => {
+      const eventId = newId();
+      const attributes = attributesOf({ more: 'x'.repeat(200) });
+      const spans = Array.from({ length: 12_000 }, (_, n) => ({ ...SPAN, name: `${n}`, attributes }));
+      const { payload, ...one } = otlpItem(
+        'otlp_traces',
+        encoded('otlp_traces', tracesOf(spans), 'protobuf'),
+        'protobuf',
+      );
+      const parts = await harness.chunk(payload);
+      for (const after of [0, MINUTE_MS]) {
+        const entry = envelope([one], {
+          eventId,
+          receivedAt: RECEIVED_AT + after,
+          parts: after === 0 ? parts : await harness.chunk(payload),
+        });
+        await harness.publish([entry], { stream: 'transactions' });
+        await harness.drained();
+      }
+      const records = await recordsOf(eventId);
+      const names = records.map((record) => (record.payload as { name: string }).name);
+      expect(names.length).toBe(12_000);
+      expect(new Set(names).size).toBe(12_000);
+      expect(new Set(records.map(({ item_index }) => item_index)).size).toBeGreaterThan(10);
+    });
+
+    it('stores recordings that swell too far as they came, and those before them inflated', async () => {
+      const eventId = newId();
+      const text = `["${'x'.repeat(40 * 1024 * 1024)}"]`;
+      const [gzip, deflate] = [gzipSync, deflateSync].map((pack) => pack(text, QUICKLY)) as [Buffer, Buffer];
+      const packed = [gzip, gzip, deflate].map((bytes, segment) =>
+        Buffer.concat([Buffer.from(`{"segment_id":${segment}}\n`), bytes]),
+      );
+      const items = packed.map((payload, index) => item('replay_recording', payload, { index }));
+      await harness.publish([envelope(items, { eventId, projectId: '7007' })], { stream: 'replays' });
+      const [first, ...rest] = (await recordsOf(eventId)) as StoredRecord[];
+      const { payload } = first as unknown as { payload: { segment_id: number; recording: string[] } };
+      expect([payload.segment_id, payload.recording[0]?.length]).toEqual([0, text.length - 4]);
+      expect(rest.map((record) => record as unknown as Record<string, unknown>)).toMatchObject([
+        { payload_encoding: 'gzip', payload_base64: packed[1]?.toString('base64') },
+        { payload_encoding: 'deflate', payload_base64: packed[2]?.toString('base64') },
+      ]);
+      expect(rest.map((record) => record.payload)).toEqual([undefined, undefined]);
+    });
+
     it('stores huge payloads, and many of them in one envelope', async () => {
       const eventId = newId();
       const recording = (size: number) => `[{"data":"${'x'.repeat(size)}"}]`;
       const sizes = [20 * MIB, 5, 9 * MIB, 12 * MIB];
       const items = sizes.map((size, index) => {
-        const payload = Buffer.concat([Buffer.from(`{"segment_id":${index}}\n`), gzipSync(recording(size))]);
+        const payload = Buffer.concat([
+          Buffer.from(`{"segment_id":${index}}\n`),
+          gzipSync(recording(size), QUICKLY),
+        ]);
         return item('replay_recording', new Uint8Array(payload), { index });
       });
       await harness.publish([envelope(items, { eventId })], { stream: 'replays' });

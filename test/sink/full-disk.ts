@@ -1,9 +1,16 @@
 /** What a store does whose disk is full: it holds the stream, and with room again all is stored, once. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { ACK_WAIT_MS } from '../../src/limits.ts';
-import { DeadLetterBox } from '../../src/management/dead-letters/box.ts';
-import { type RunningProcessor, runProcessor } from '../../src/processor/processor.ts';
-import { envelope, eventually, Harness, hexId, item, log } from '../processor/harness.ts';
+import {
+  envelope,
+  eventually,
+  Harness,
+  hexId,
+  item,
+  numbersIn,
+  numbersTo,
+  type RunningProcessor,
+} from '../processor/harness.ts';
 import { mayMount, SmallDisk } from '../support/small-disk.ts';
 import type { SinkUnderTest } from './sinks.ts';
 
@@ -27,7 +34,7 @@ export function describeFullDisk(name: string, { megabytes, start, revive }: OnD
       disk = new SmallDisk(megabytes);
       harness = await Harness.start({ ackWaitMs: ACK_WAIT_MS });
       sink = await start(disk.dir);
-      processor = await runProcessor(harness.config({ SLUICE_SINK: sink.setting }), log);
+      processor = await harness.run({ SLUICE_SINK: sink.setting });
     });
     afterEach(async () => {
       await processor?.stop();
@@ -40,10 +47,7 @@ export function describeFullDisk(name: string, { megabytes, start, revive }: OnD
       const of = { eventId: hexId(n), month: '2026-01', position: n };
       await harness.publish([envelope([item('event', `{"n":${n},"noise":"${NOISE}"}`)], of)]);
     };
-    const state = async (): Promise<string> => {
-      const answer = await fetch(`http://127.0.0.1:${harness.adminPort}/readyz`);
-      return ((await answer.json()) as { checks: { sink: string } }).checks.sink;
-    };
+    const state = async () => (await harness.readiness()).checks.sink;
 
     it('holds the stream and says so; then all is stored, once', async () => {
       let n = 0;
@@ -59,10 +63,9 @@ export function describeFullDisk(name: string, { megabytes, start, revive }: OnD
       disk.free();
       await revive?.(sink);
       await harness.drained(170_000);
-      const stored = (await sink.records()).map(({ payload }) => (payload as { n: number }).n);
-      expect(stored.sort((a, b) => a - b)).toEqual(Array.from({ length: n }, (_, at) => at + 1));
+      expect(numbersIn(await sink.records())).toEqual(numbersTo(n));
       if (!sink.keepsNoTally) expect(await sink.tally('42', '2026-01')).toEqual({ count: n, position: n });
-      expect(await (await DeadLetterBox.open(harness.link)).list()).toEqual([]);
+      expect(await harness.messages('SLUICE_DEAD_LETTERS')).toBe(0);
       expect(await state()).toBe('ok');
     });
   });

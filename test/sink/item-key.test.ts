@@ -29,14 +29,6 @@ it('has 128 bits wherever the row is', () => {
   expect(new Set(far).size).toBe(3);
 });
 
-it('puts rows of a frame beside each other, in their order', () => {
-  const keys = [0, 1, 255, 256].map((entry) =>
-    rowKey(frameKey('f'), { entry, item: 3, element: 9 }).toString('hex'),
-  );
-  expect([...keys].sort()).toEqual(keys);
-  expect(new Set(keys.map((key) => key.slice(0, 20))).size).toBe(1);
-});
-
 it('never changes: stored rows would come twice', () => {
   expect(rowKey(frameKey('w1:1'), { entry: 2, item: 3, element: 4 }).toString('hex')).toBe(
     'dc19bfa3b2a4b36ed5d5000200030004',

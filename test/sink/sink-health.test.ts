@@ -2,7 +2,7 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import { pino } from 'pino';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
-import { envelope, eventually, Harness, hexId, item, type RunningProcessor } from '../processor/harness.ts';
+import { envelope, event, eventually, Harness, item, type RunningProcessor } from '../processor/harness.ts';
 import { PostgresUnderTest } from './sinks.ts';
 
 let harness: Harness;
@@ -29,13 +29,9 @@ afterEach(async () => {
 const run = async (): Promise<void> => {
   processor = await harness.run({ SLUICE_SINK: sink.setting }, { clock }, log);
 };
-const publish = (n: number) =>
-  harness.publish([envelope([item('event', `{"n":${n}}`)], { eventId: hexId(n) })]);
+const publish = (n: number) => harness.publish([event(n)]);
 const loud = () => said.filter(({ level }) => Number(level) >= 40);
-const checks = async (): Promise<{ sink: string }> => {
-  const answer = await fetch(`http://127.0.0.1:${harness.adminPort}/readyz`);
-  return ((await answer.json()) as { checks: { sink: string } }).checks;
-};
+const checks = async () => (await harness.readiness()).checks;
 const name = () => `postgres://${new URL(sink.setting).host}/postgres`;
 const failing = () => harness.metric('sluice_sink_failing', `{sink="${name()}"}`);
 const writes = () => harness.metric('sluice_sink_write_seconds_count', `{sink="${name()}"}`);

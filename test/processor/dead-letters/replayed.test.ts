@@ -3,6 +3,7 @@ import { afterAll, beforeAll, expect, it } from 'vitest';
 import { systemClock as clock } from '../../../src/lib/clock.ts';
 import { DeadLetterBox, type FiledDeadLetter } from '../../../src/management/dead-letters/box.ts';
 import { Replay } from '../../../src/management/dead-letters/replay.ts';
+import { DeadLetters } from '../../../src/processor/dead-letters/dead-letters.ts';
 import type { RunningProcessor } from '../../../src/processor/processor.ts';
 import { encodeEntry, encodeFrame } from '../../../src/stream/frame.ts';
 import { envelope, eventually, Harness, hexId, item, log } from '../harness.ts';
@@ -45,7 +46,6 @@ it('what still cannot be stored is filed again, with its reason, the attempts an
 it('what can be stored by now is stored, and what no processor takes waits', async () => {
   const eventId = hexId(2);
   const frame = encodeFrame([encodeEntry(envelope([item('event', '{"n":2}')], { eventId }))]);
-  const { DeadLetters } = await import('../../../src/processor/dead-letters/dead-letters.ts');
   const file = async (frameId: string): Promise<FiledDeadLetter> => {
     const letter = {
       kind: 'frame' as const,
@@ -61,21 +61,4 @@ it('what can be stored by now is stored, and what no processor takes waits', asy
   expect(harness.stored().filter((one) => one.event_id === eventId)).toHaveLength(1);
   await processor.stop();
   expect((await run(await file('aside.2'), 0)).became).toBe('waiting');
-});
-
-it('the list is of a project, a reason and a time', async () => {
-  const { DeadLetters } = await import('../../../src/processor/dead-letters/dead-letters.ts');
-  const letters = new DeadLetters({ link: harness.link, log });
-  const facts = { kind: 'item' as const, subject: 'sluice.events.0', entryIndex: 0, body: Buffer.from('x') };
-  await letters.publish([
-    { ...facts, frameId: 'a', projectId: '71', reason: 'the sink refuses it: NUL' },
-    { ...facts, frameId: 'b', projectId: '72', reason: 'payload is empty' },
-  ]);
-  const ids = async (filter: Parameters<DeadLetterBox['list']>[0]) =>
-    (await box.list(filter)).map((one) => one.frameId);
-  expect(await ids({ project: '71' })).toEqual(['a']);
-  expect(await ids({ reason: 'is empty' })).toEqual(['b']);
-  const [one] = await box.list({ project: '72' });
-  expect(await ids({ since: new Date(Date.parse(`${one?.filedAt}`) + 1).toISOString() })).toEqual([]);
-  expect(await ids({ before: `${one?.filedAt}`, reason: 'is empty' })).toEqual([]);
 });

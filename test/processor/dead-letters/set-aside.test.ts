@@ -8,7 +8,6 @@ import {
   type EnvelopeEntry,
   encodeEntry,
   encodeFrame,
-  entryOf,
   envelope,
   eventually,
   type FiledDeadLetter,
@@ -17,6 +16,7 @@ import {
   item,
   log,
   NOW,
+  numbersIn,
 } from '../harness.ts';
 
 /** A frame that ended so many processes is set aside. */
@@ -59,11 +59,7 @@ async function replayAll(letters: readonly FiledDeadLetter[]): Promise<void> {
   for (const letter of letters) await harness.replay(letter);
 }
 
-const numbers = (): number[] =>
-  harness
-    .stored()
-    .map(({ payload }) => (payload as { n: number }).n)
-    .sort((a, b) => a - b);
+const numbers = (): number[] => numbersIn(harness.stored());
 
 describe('a frame that is set aside', () => {
   it('becomes a letter for each entry when one stands in parts, and all are stored by a replay after the sweep', async () => {
@@ -167,18 +163,5 @@ describe('a frame that is set aside', () => {
     await harness.drained();
     const reason = `ended the processor at least ${2 * FRAME_CRASHES_MAX} times; not looked into`;
     expect(await box.list()).toMatchObject([{ kind: 'frame', frameId: 'poison', reason }]);
-  });
-});
-
-describe('a large entry that was received at no moment', () => {
-  it('is a letter with its payload', async () => {
-    const entry = await inParts({ ...bigEvent(1), receivedAt: Number.MAX_SAFE_INTEGER });
-    await harness.publish([entry]);
-    await harness.process();
-    await sweep();
-    const [letter] = (await box.list()) as [FiledDeadLetter];
-    expect(letter).toMatchObject({ kind: 'entry', reason: 'receivedAt is no moment', eventId: hexId(1) });
-    const kept = entryOf(letter, await box.bytesOf(letter)) as EnvelopeEntry;
-    expect(Buffer.from(kept.items[0]?.payload ?? []).toString()).toBe(big(1));
   });
 });

@@ -8,7 +8,7 @@ import { type Privacy, SCRUBS } from '../../../src/stream/frame.ts';
 import { rounds } from '../../support/rounds.ts';
 import { envelope, item } from '../harness.ts';
 
-const RUNS = rounds(100_000, 2_000);
+const RUNS = rounds(100_000, 1_000);
 
 const SPAN = {
   trace_id: '5b8efff798038103d269b633813fc60c',

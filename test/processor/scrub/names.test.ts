@@ -1,6 +1,6 @@
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
-import { expect, it, vi } from 'vitest';
+import { expect, it } from 'vitest';
 import { SecretNames } from '../../../src/processor/scrub/names.ts';
 
 const BYTES_MAX = 24 * 1024 * 1024;
@@ -17,13 +17,4 @@ it(`keeps at most ${BYTES_MAX} bytes of names, however many settings there are`,
   settings.forEach((names, n) => {
     for (const other of [n, n + 1]) expect(names.has(`my_pin${other}`)).toBe(other === n);
   });
-});
-
-it('keeps no name that has no word of a secret in it', () => {
-  const copy = vi.spyOn(Buffer, 'from');
-  const names = new SecretNames(['pin', 'birth date']);
-  const found = Array.from({ length: 100 }, (_, n) => names.has(`className${n}`));
-  const copies = copy.mock.calls.length;
-  copy.mockRestore();
-  expect([found.includes(true), copies]).toEqual([false, 0]);
 });

@@ -1,5 +1,5 @@
 /** JSON texts before and after, byte for byte. */
-import { describe, expect, it, vi } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { scrubbed } from '../../../src/processor/scrub/scrubber.ts';
 import { type Privacy, SCRUBS } from '../../../src/stream/frame.ts';
 
@@ -113,16 +113,6 @@ describe('a payload', () => {
     const began = performance.now();
     scrub(text);
     expect(performance.now() - began).toBeLessThan(20_000);
-  });
-
-  it('copies no string that looks like JSON and holds no string itself', () => {
-    const json = Buffer.from(JSON.stringify(Array(100).fill(['{}', '[]', ' [1,{}]', '{', '[[']).flat()));
-    const copy = vi.spyOn(Buffer, 'from');
-    const same = scrubbed(json, ALL) === json;
-    const copies = copy.mock.calls.length;
-    copy.mockRestore();
-    expect(same).toBe(true);
-    expect(copies).toBeLessThan(10);
   });
 
   /** Written so that each level costs a few characters more, not twice as many. */

@@ -15,7 +15,7 @@ const NEVER = 0;
 const START_STEPS = 12;
 const TOGETHER = 4;
 /** Of each so many steps one is taken, and which is drawn. */
-const STRIDE = rounds(1, 8);
+const STRIDE = rounds(1, 12);
 const FIRST_STEP = 1 + Math.floor(Math.random() * STRIDE);
 /** Some hundred and fifty processes in the long run. */
 const PROCESSES_MS_MAX = 600_000;

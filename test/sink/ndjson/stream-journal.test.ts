@@ -1,12 +1,4 @@
-import {
-  mkdirSync,
-  readdirSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  truncateSync,
-  writeFileSync,
-} from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { FRAME_MEMORY_MS, INDEX_PRUNE_COUNT, SINK_BLOCK_BYTES } from '../../../src/limits.ts';
@@ -150,29 +142,6 @@ describe('a batch', () => {
 });
 
 describe('a start', () => {
-  it('removes what was unfinished and an index whose data never appeared', async () => {
-    const before = await open();
-    await store(before, 1);
-    await store(before, 2);
-    writeFileSync(join(dir, 'journal', '3.tmp'), 'half a li');
-    writeFileSync(join(dir, 'journal', '3.idx.tmp'), 'half an index');
-    renameSync(join(dir, '2026-05-06/000000002.ndjson'), join(dir, 'journal', '2.tmp'));
-    const journal = await open();
-    expect(journalFiles()).toEqual(['1.idx']);
-    expect(await readTally(root, '1', MONTH)).toEqual({ count: 1, position: 1 });
-    expect(await store(journal, 1)).toBe(false);
-    expect(await store(journal, 2)).toBe(true);
-  });
-
-  it('still knows what stood in older files that somebody took away', async () => {
-    const before = await open();
-    for (const n of [1, 2]) await store(before, n);
-    rmSync(join(dir, '2026-05-06/000000001.ndjson'));
-    const journal = await open();
-    expect(await store(journal, 1)).toBe(false);
-    expect(await isResend(journal, 1)).toBe(true);
-  });
-
   it('never uses a name twice, even when the journal is gone', async () => {
     for (const n of [1, 2]) await store(await open(), n);
     rmSync(join(dir, 'journal'), { recursive: true });

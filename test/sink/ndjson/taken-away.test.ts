@@ -57,9 +57,9 @@ describe('the newest file, taken away', () => {
     await harness.process();
     await storeBatches(event(3, 3));
     expect(harness.files().map((name) => basename(name))).toEqual(['000000003.ndjson']);
-    await storeBatches(event(2, 4)); // the client's own resend
+    await storeBatches(event(1, 4), event(2, 5)); // the client's own resends
     expect(harness.stored().map(({ event_id }) => event_id)).toEqual([hexId(3)]);
-    expect(await readTally(harness.dir, PROJECT, MONTH)).toEqual({ count: 4, position: 4 });
+    expect(await readTally(harness.dir, PROJECT, MONTH)).toEqual({ count: 5, position: 5 });
   });
 });
 

@@ -1,11 +1,11 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import {
-  envelope,
+  event,
   eventually,
   Harness,
-  hexId,
-  item,
+  numbersIn,
+  numbersTo,
   type RunningProcessor,
 } from '../../processor/harness.ts';
 import { PostgresUnderTest } from '../sinks.ts';
@@ -25,21 +25,12 @@ afterEach(async () => {
 const run = async (): Promise<void> => {
   processor = await harness.run({ SLUICE_SINK: sink.setting });
 };
-const publish = (n: number) => {
-  const of = { eventId: hexId(n), month: '2026-01', position: n };
-  return harness.publish([envelope([item('event', `{"n":${n}}`)], of)]);
-};
-const state = async (): Promise<unknown> =>
-  (
-    (await (await fetch(`http://127.0.0.1:${harness.adminPort}/readyz`)).json()) as {
-      checks: { sink: string };
-    }
-  ).checks.sink;
+const publish = (n: number) => harness.publish([event(n, { month: '2026-01', position: n })]);
+const state = async () => (await harness.readiness()).checks.sink;
 
 async function expectEachOnce(count: number): Promise<void> {
   await harness.drained();
-  const numbers = (await sink.records()).map(({ payload }) => (payload as { n: number }).n);
-  expect(numbers.sort((a, b) => a - b)).toEqual(Array.from({ length: count }, (_, n) => n + 1));
+  expect(numbersIn(await sink.records())).toEqual(numbersTo(count));
   expect(await sink.tally('42', '2026-01')).toEqual({ count, position: count });
 }
 

@@ -9,7 +9,6 @@ import { afterEach, beforeEach, expect, it } from 'vitest';
 import { eventually, Harness } from '../../processor/harness.ts';
 import {
   ACK_WAIT_MS,
-  deadLetters,
   end,
   killAtAnyMoment,
   MONTH,
@@ -51,7 +50,7 @@ async function startChild(): Promise<ChildProcess> {
 const publish = (from: number, count: number): Promise<number> => publishSome(harness, { from, count });
 
 async function expectEachOnce(count: number): Promise<void> {
-  expect(await deadLetters(harness), `seed ${SEED}`).toBe(0);
+  expect(await harness.messages('SLUICE_DEAD_LETTERS'), `seed ${SEED}`).toBe(0);
   const [stored] = await sink.server.query(
     `SELECT count(*)::int AS rows, count(DISTINCT payload)::int AS items, max((payload::json->>'n')::int) AS last FROM sluice.items`,
   );

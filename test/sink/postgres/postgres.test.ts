@@ -3,7 +3,7 @@ import { describe, expect, it, vi } from 'vitest';
 import { POSTGRES_IDLE_MS_MAX, SINK_BATCH_BYTES_MAX } from '../../../src/limits.ts';
 import { resendKey } from '../../../src/sink/item-key.ts';
 import { Database, RefusedError } from '../../../src/sink/postgres/database.ts';
-import { migrate, SCHEMA_VERSION, SchemaError } from '../../../src/sink/postgres/schema.ts';
+import { SCHEMA_VERSION, SchemaError } from '../../../src/sink/postgres/schema.ts';
 import { readPostgresTally } from '../../../src/sink/postgres/tally.ts';
 import type { SinkRecord, StreamSink } from '../../../src/sink/sink.ts';
 import { UnavailableError } from '../../../src/sink/unavailable.ts';
@@ -125,16 +125,6 @@ describe('the schema', () => {
     await Promise.all(Array.from({ length: 5 }, () => connectTo()));
     expect(await count('migrations')).toBe(SCHEMA_VERSION);
     expect(await count('items')).toBe(0);
-  });
-
-  it('is made by one of two processors that found none, while the other waits for it', async () => {
-    for (let round = 0; round < 5; round++) {
-      const databases = [new Database(server.url, log), new Database(server.url, log)];
-      await Promise.all(databases.map((database) => migrate(database)));
-      await Promise.all(databases.map((database) => database.close()));
-      expect(await count('migrations')).toBe(SCHEMA_VERSION);
-      await server.query('DROP SCHEMA sluice CASCADE');
-    }
   });
 
   it('of a newer program is refused', async () => {

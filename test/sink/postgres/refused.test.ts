@@ -2,13 +2,20 @@
 import { readFileSync } from 'node:fs';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { ACK_WAIT_MS } from '../../../src/limits.ts';
-import { DeadLetterBox, type FiledDeadLetter } from '../../../src/management/dead-letters/box.ts';
-import { entryOf } from '../../../src/management/dead-letters/replay.ts';
-import { type RunningProcessor, runProcessor } from '../../../src/processor/processor.ts';
 import { Database } from '../../../src/sink/postgres/database.ts';
 import { UnavailableError } from '../../../src/sink/unavailable.ts';
 import { encoded, logsOf, otlpItem } from '../../processor/decode/otlp/requests.ts';
-import { envelope, eventually, Harness, hexId, item, log } from '../../processor/harness.ts';
+import {
+  entryOf,
+  envelope,
+  eventually,
+  type FiledDeadLetter,
+  Harness,
+  hexId,
+  item,
+  log,
+  type RunningProcessor,
+} from '../../processor/harness.ts';
 import { PostgresUnderTest } from '../sinks.ts';
 
 const SECRET = 'bob@example.com';
@@ -29,7 +36,7 @@ let sink: PostgresUnderTest;
 let processor: RunningProcessor | undefined;
 beforeEach(async () => {
   [harness, sink] = await Promise.all([Harness.start({ ackWaitMs: ACK_WAIT_MS }), PostgresUnderTest.start()]);
-  processor = await runProcessor(harness.config({ SLUICE_SINK: sink.setting }), log);
+  processor = await harness.run({ SLUICE_SINK: sink.setting });
 });
 afterEach(async () => {
   await processor?.stop();
@@ -44,7 +51,7 @@ const payloads = async (table = 'items'): Promise<string[]> =>
     ({ payload }) => payload,
   );
 const letters = async (count: number): Promise<FiledDeadLetter[]> => {
-  const box = await DeadLetterBox.open(harness.link);
+  const box = await harness.letters();
   return eventually(async () => {
     const found = await box.list();
     return found.length >= count ? found : undefined;
@@ -83,7 +90,7 @@ it('are told by the constraint that they violate', async () => {
   ]);
   const [letter] = await letters(1);
   expect(letter?.reason).toBe('the sink refuses it: postgres: SQLSTATE 23514 of no_bob');
-  const entry = letter && entryOf(letter, await (await DeadLetterBox.open(harness.link)).bytesOf(letter));
+  const entry = letter && entryOf(letter, await (await harness.letters()).bytesOf(letter));
   const [only] = entry?.kind === 'envelope' ? entry.items : [];
   expect(`${Buffer.from(only?.payload ?? [])}`).toBe(`{"items":[{"body":"${SECRET}"}]}`);
   await harness.drained();
@@ -127,7 +134,7 @@ it('are none for the documented index, and the documented queries read them', as
   await harness.publish(rows.map((payload, n) => event(n, payload)));
   await harness.drained();
   expect(await payloads()).toHaveLength(rows.length);
-  expect(await (await DeadLetterBox.open(harness.link)).list()).toEqual([]);
+  expect(await harness.messages('SLUICE_DEAD_LETTERS')).toBe(0);
   const asked = (sql as string).split(';\n').find((statement) => statement.startsWith('SELECT event_id'));
   expect(await sink.server.query(asked as string)).toMatchObject([{ message: 'hello' }]);
 });

@@ -7,7 +7,6 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Harness } from '../../processor/harness.ts';
 import {
   ACK_WAIT_MS,
-  deadLetters,
   end,
   eventAndLogs,
   killAtAnyMoment,
@@ -52,7 +51,7 @@ describe.each<[name: string, start: StartSink]>([
     publishSome(harness, { from, count }, eventAndLogs);
 
   async function expectEachOnce(count: number): Promise<void> {
-    expect(await deadLetters(harness), `seed ${SEED}`).toBe(0);
+    expect(await harness.messages('SLUICE_DEAD_LETTERS'), `seed ${SEED}`).toBe(0);
     const records = await sink.records();
     const numbersOf = (type: string): number[] =>
       records

@@ -19,7 +19,7 @@ import {
   tracesOf,
 } from './requests.ts';
 
-const RUNS = rounds(20_000, 100);
+const RUNS = rounds(20_000, 40);
 
 const elementsOf = async (
   type: 'otlp_traces' | 'otlp_logs',
