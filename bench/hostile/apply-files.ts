@@ -9,7 +9,6 @@ import type { Random } from '../random.ts';
 import { type DerivedFile, damagedFile, derivedFile, FILE_NAME } from './apply-file.ts';
 import { Tally } from './asking.ts';
 import { type MutationOptions, type MutationResult, randomOf, SURPRISES_KEPT } from './mutations.ts';
-import { MemoryWatch } from './worker.ts';
 
 const DERIVED = 0.5;
 /** A file that takes longer to read hangs. Wide enough for a machine that stalls. */
@@ -68,10 +67,9 @@ export function readHostileFile(random: Random): Read {
 export async function runApplyFiles({
   count,
   seed,
-}: Pick<MutationOptions, 'count' | 'seed'>): Promise<MutationResult> {
+}: Pick<MutationOptions, 'count' | 'seed'>): Promise<Omit<MutationResult, 'memory'>> {
   const tally = new Tally();
   const surprises: string[] = [];
-  const memory = new MemoryWatch({ rss: () => process.memoryUsage.rss() });
   const startedAt = performance.now();
   for (let file = 1; file <= count; file++) {
     const { isRefused, how, text, wrong } = readHostileFile(randomOf(seed, file));
@@ -86,6 +84,5 @@ export async function runApplyFiles({
     surprises,
     restarts: 0,
     seconds,
-    memory: memory.stop(),
   };
 }

@@ -90,12 +90,12 @@ export function slope(points: readonly (readonly [second: number, bytes: number]
 
 /** Samples the resident memory while something runs. */
 export class MemoryWatch {
-  readonly #worker: Pick<HostileWorker, 'rss'>;
+  readonly #worker: HostileWorker;
   readonly #startedAt = performance.now();
   readonly #timer: NodeJS.Timeout;
   readonly points: (readonly [second: number, bytes: number])[] = [];
 
-  constructor(worker: Pick<HostileWorker, 'rss'>, everyMs = 200) {
+  constructor(worker: HostileWorker, everyMs = 200) {
     this.#worker = worker;
     this.#timer = setInterval(() => this.#sample(), everyMs);
     this.#sample();
