@@ -2,9 +2,12 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { moment, rfc3339 } from '../../src/lib/timestamp.ts';
 
-/** What the language makes of a text that says where it ends, of a day that the month has. */
+/**
+ * What the language makes of a text that says where it ends, of a day that the month has. Date also takes 24:00:00, the end of a day, which
+ * RFC 3339 has not.
+ */
 const byDate = (text: string): { ms: number; text: string } | undefined => {
-  const ms = Date.parse(text);
+  const ms = text.slice(11, 13) === '24' ? Number.NaN : Date.parse(text);
   const startOfDay = Date.parse(`${text.slice(0, 10)}T00:00:00.000Z`);
   if (Number.isNaN(ms) || rfc3339(startOfDay).slice(0, 10) !== text.slice(0, 10)) return undefined;
   return { ms, text: rfc3339(ms) };
@@ -28,6 +31,8 @@ describe("a client's timestamp", () => {
     '2026-13-01T00:00:00.000Z',
     '2026-00-01T00:00:00.000Z',
     '2026-01-01T00:60:00.000Z',
+    '2026-01-01T24:00:00.000Z',
+    '2026-01-01T24:00:00Z',
     '2026-02-30T00:00:00.000Z',
     '2026-02-29T00:00:00.000Z',
     '2026-02-30T00:00:00Z',
