@@ -1,15 +1,19 @@
 /** Requests of Relay's own tests: our answer, and what is stored (docs/relay-tests.md). */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { ProjectStore } from '../../src/projects/project-store.ts';
-import { runCommand } from '../commands/run-command.ts';
 import { ENVELOPES } from '../support/relay-tests/envelopes.ts';
 import { OTHER_PATHS } from '../support/relay-tests/other-paths.ts';
 import { OTLP } from '../support/relay-tests/otlp.ts';
 import type { RelayRequest } from '../support/relay-tests/parts.ts';
+import {
+  expected,
+  FURTHER_TYPES,
+  itemOf,
+  projectForEach,
+  projectsOfLetters,
+  recordsOf,
+} from '../support/request-table.ts';
 import { type Project, type StoredRecord, System, until } from '../support/system.ts';
 
-const STORED_TYPES =
-  'attachment,check_in,session,sessions,feedback,user_report,profile,profile_chunk,trace_metric,client_report,replay_video,raw_security';
 const REQUESTS = [...ENVELOPES, ...OTHER_PATHS, ...OTLP].map((one) => ({
   ...one,
   name: `${one.from}: ${one.it}`,
@@ -17,20 +21,16 @@ const REQUESTS = [...ENVELOPES, ...OTHER_PATHS, ...OTLP].map((one) => ({
 type Named = (typeof REQUESTS)[number];
 
 let system: System;
-/** A project for each request, because they share an id. */
-const projects = new Map<string, Project>();
+let projectNamed: (name: string) => Project;
 const answers = new Map<string, Answer>();
-const projectOf = ({ name }: Named): Project => projects.get(name) as Project;
+const projectOf = ({ name }: Named): Project => projectNamed(name);
 
 beforeAll(async () => {
-  system = await System.start({ env: { SLUICE_STORE_TYPES: STORED_TYPES } });
-  const store = await ProjectStore.open(system.link);
-  for (const { name } of REQUESTS)
-    projects.set(
-      name,
-      await store.create({ plan: 'Platform', overage: false, filters: [], allowedOrigins: [] }),
-    );
-  await system.registryKnown();
+  system = await System.start({ env: { SLUICE_STORE_TYPES: `${FURTHER_TYPES},raw_security` } });
+  projectNamed = await projectForEach(
+    system,
+    REQUESTS.map(({ name }) => name),
+  );
   for (const one of REQUESTS) answers.set(one.name, await send(one));
 });
 afterAll(async () => {
@@ -60,19 +60,7 @@ async function send(one: Named): Promise<Answer> {
   }
 }
 
-const byPosition = (one: StoredRecord, other: StoredRecord): number => one.item_index - other.item_index;
-const recordsOf = (one: Named): StoredRecord[] =>
-  system
-    .stored()
-    .filter(({ project_id }) => project_id === projectOf(one).id)
-    .sort(byPosition);
-/** As the table writes an item: bytes where they are stored as bytes. */
-const itemOf = (record: StoredRecord & { payload_base64?: string }): [string, unknown] => [
-  record.type,
-  record.payload_base64 === undefined ? record.payload : Buffer.from(record.payload_base64, 'base64'),
-];
-const expected = ({ stored = [] }: RelayRequest): [string, unknown][] =>
-  stored.map(([type, payload]) => [type, payload instanceof Uint8Array ? Buffer.from(payload) : payload]);
+const storedOf = (one: Named): StoredRecord[] => recordsOf(system, projectOf(one));
 const hasId = ({ status, path = 'envelope/' }: RelayRequest): boolean =>
   status === 200 && !path.startsWith('integration/');
 
@@ -89,8 +77,8 @@ describe('a request is answered, and its items are stored', () => {
       id: hasId(one) ? (one.id ?? expect.stringMatching(/^[0-9a-f]{32}$/)) : undefined,
       ...wanted,
     });
-    await until(() => recordsOf(one).length >= expected(one).length);
-    const records = recordsOf(one);
+    await until(() => storedOf(one).length >= expected(one).length);
+    const records = storedOf(one);
     expect(records.map(itemOf)).toEqual(expected(one));
     for (const [at, { event_id, sent_at, item_header }] of records.entries()) {
       if (hasId(one)) expect(event_id).toBe(id);
@@ -111,13 +99,8 @@ it('security_report.py: security_report_expose_headers: pages may read the heade
 
 it('what cannot be stored is a dead letter, and nothing else is stored', async () => {
   const wanted = REQUESTS.flatMap((one) => Array(one.letters ?? 0).fill(projectOf(one).id) as string[]);
-  const letters = async (): Promise<(string | undefined)[]> => {
-    const { out } = await runCommand(['dead-letters', 'list', '--json'], system.env);
-    return (JSON.parse(out) as { project_id?: string; projectId?: string }[]).map(
-      ({ project_id, projectId }) => project_id ?? projectId,
-    );
-  };
+  const letters = () => projectsOfLetters(system);
   await until(async () => (await letters()).length >= wanted.length);
   expect((await letters()).sort()).toEqual(wanted.sort());
-  for (const one of REQUESTS) expect(recordsOf(one)).toHaveLength(expected(one).length);
+  for (const one of REQUESTS) expect(storedOf(one)).toHaveLength(expected(one).length);
 });

@@ -223,6 +223,26 @@ const oddLogs = (
 
 const BAD_SPANS = [{ ...SPAN_V2, span_id: null }, { name: 'no more than this' }, SPAN_V2];
 
+/** Logs with attributes of all types, also of wrong ones. */
+const ODD_LOGS = {
+  items: [
+    LOG,
+    {
+      ...LOG,
+      span_id: SPAN,
+      attributes: {
+        yes: { value: true, type: 'boolean' },
+        whole: { value: 42, type: 'integer' },
+        half: { value: 1.5, type: 'double' },
+        list: { value: ['a', 3.5, null], type: 'array' },
+        odd: { value: 'a', type: 'not_a_real_type' },
+        wrong: { value: 'a', type: 'boolean' },
+        more: { value: 'a', type: 'string', unit: 'b' },
+      },
+    },
+  ],
+};
+
 /** Containers of logs, spans and metrics. */
 const CONTAINERS: readonly RelayRequest[] = [
   {
@@ -274,48 +294,9 @@ const CONTAINERS: readonly RelayRequest[] = [
     from: 'ourlogs.py: ourlog_extraction_with_sentry_logs',
     it: 'logs with attributes of all types, also of wrong ones',
     differs: true,
-    body: lines({}, container('log', 2), {
-      items: [
-        LOG,
-        {
-          ...LOG,
-          span_id: SPAN,
-          attributes: {
-            yes: { value: true, type: 'boolean' },
-            whole: { value: 42, type: 'integer' },
-            half: { value: 1.5, type: 'double' },
-            list: { value: ['a', 3.5, null], type: 'array' },
-            odd: { value: 'a', type: 'not_a_real_type' },
-            wrong: { value: 'a', type: 'boolean' },
-            more: { value: 'a', type: 'string', unit: 'b' },
-          },
-        },
-      ],
-    }),
+    body: lines({}, container('log', 2), ODD_LOGS),
     status: 200,
-    stored: [
-      [
-        'log',
-        {
-          items: [
-            LOG,
-            {
-              ...LOG,
-              span_id: SPAN,
-              attributes: {
-                yes: { value: true, type: 'boolean' },
-                whole: { value: 42, type: 'integer' },
-                half: { value: 1.5, type: 'double' },
-                list: { value: ['a', 3.5, null], type: 'array' },
-                odd: { value: 'a', type: 'not_a_real_type' },
-                wrong: { value: 'a', type: 'boolean' },
-                more: { value: 'a', type: 'string', unit: 'b' },
-              },
-            },
-          ],
-        },
-      ],
-    ],
+    stored: [['log', ODD_LOGS]],
   },
   {
     from: 'ourlogs.py: ourlog_multiple_containers_not_allowed',

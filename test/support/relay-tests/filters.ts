@@ -230,7 +230,7 @@ const LOCAL: readonly FilterCase[] = [
       'alocalhostgoesintoabar',
     ].map((host) => withUrl(`http://${host}:8080/`)),
   ),
-  ...local('localhost.rs: filter_file_urls', [withUrl('file:///Users/me/work/src/leaderboard.html')]),
+  ...local('localhost.rs: filter_file_urls', [withUrl('file:///C:/pages/board.html')]),
   ...notLocal('localhost.rs: dont_filter_non_file_urls', [withUrl('http://www.example.com/leaderboard')]),
   ...local(
     'localhost.rs: filter_forwarded_host_header, filter_request_host_header; filters.py: localhost_filter_with_headers',
