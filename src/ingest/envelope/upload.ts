@@ -396,8 +396,10 @@ export class Upload {
     if (!this.#isUndecided) return;
     this.#inflatedBytes += bytes.length;
     const bytesMax = this.#inflatedBytesMax;
-    if (this.#inflatedBytes > bytesMax)
-      return this.fail('too_large', `the body inflates to over ${bytesMax} bytes`);
+    if (this.#inflatedBytes > bytesMax) {
+      const does = this.#coding.encoding === 'none' ? 'exceeds' : 'inflates to over';
+      return this.fail('too_large', `the body ${does} ${bytesMax} bytes`);
+    }
     if (this.#outgrows()) return this.fail('overloaded', 'it inflates to more than it says');
     this.#collector.startChunk(bytes);
     this.#check(this.#reader.feed(bytes));

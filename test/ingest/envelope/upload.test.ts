@@ -98,6 +98,18 @@ test('transmitted bytes of a compressed body are capped as well', async () => {
   }
 });
 
+test('a plain body above the bound of inflated bytes is not said to inflate', async () => {
+  const body = encodeEnvelope({}, [{ header: { type: 'log' }, payload: Buffer.alloc(1_500, 97) }]);
+  for (const encoding of ['', 'identity', 'gzip']) {
+    const budget = testBudget({ spoolDir, maxBodyBytes: 2_000, maxDecompressedBytes: 1_000 });
+    const sent = encoding === 'gzip' ? gzipSync(body) : body;
+    expect(await bodies.failureOf([sent], encoding, budget)).toEqual({
+      kind: 'too_large',
+      detail: `the body ${encoding === 'gzip' ? 'inflates to over' : 'exceeds'} 1000 bytes`,
+    });
+  }
+});
+
 describe('the accounting', () => {
   test('counts the memory that single bytes really take', async () => {
     const budget = testBudget({ spoolDir });
