@@ -3,12 +3,12 @@ import { isDeepStrictEqual } from 'node:util';
 import { z } from 'zod';
 import { originPatternProblem } from '../ingest/filter/inbound.ts';
 import { FILTER_NAMES } from '../lib/filter-names.ts';
-import { CATEGORIES } from '../lib/item-types.ts';
 import { firstKey, replaceKey, withKeys } from '../projects/keys.ts';
 import {
   keyId,
   keyList,
   keysOf,
+  limitsByCategory,
   type Project,
   type ProjectKey,
   projectKeySchema,
@@ -77,7 +77,7 @@ export const patchSchema = projectSchema
     name: shape.name.nullable(),
     tags: shape.tags.nullable(),
     rateLimit: shape.rateLimit.nullable(),
-    rateLimits: z.partialRecord(z.enum(CATEGORIES), rateLimitSchema.nullable()).nullable().optional(),
+    rateLimits: limitsByCategory(rateLimitSchema.nullable()).nullable().optional(),
     quota: shape.quota.nullable(),
     scrub: shape.scrub.nullable(),
     scrubKeys: shape.scrubKeys.nullable(),

@@ -5,7 +5,7 @@
 import { createHash } from 'node:crypto';
 import { z } from 'zod';
 import { FILTER_NAMES } from '../lib/filter-names.ts';
-import { CATEGORIES } from '../lib/item-types.ts';
+import { CATEGORIES, type Category } from '../lib/item-types.ts';
 import { LABEL_CHARS_MAX, PROJECT_KEYS_MAX, RATE_LIMIT_MAX, RATE_LIMIT_MIN } from '../limits.ts';
 import { type Privacy, SCRUBS } from '../stream/frame.ts';
 
@@ -62,6 +62,17 @@ const TAGS_MAX = 20;
 /** Form of each of `scrubKeys`: 1 to 64 characters, no comma, at least one letter or digit. */
 const SCRUB_KEY = /^(?=.{1,64}$)[^,]*[\p{L}\p{N}][^,]*$/u;
 
+/**
+ * Schema of limits by category. It is no `z.partialRecord`, which would drop a field with the name
+ * `__proto__`, and nobody would be told.
+ */
+export const limitsByCategory = <Limit extends z.ZodType>(limit: Limit) =>
+  z
+    .strictObject(
+      Object.fromEntries(CATEGORIES.map((category) => [category, limit])) as Record<Category, Limit>,
+    )
+    .partial();
+
 export const projectSchema = z.strictObject({
   id: z.string().refine(isProjectId, 'a project id is numeric (no leading zero) or a CUID'),
   alias: z.string().refine(isNumericId, 'an alias is numeric (no leading zero)').optional(),
@@ -82,7 +93,7 @@ export const projectSchema = z.strictObject({
   plan: z.enum(PLANS),
   rateLimit: rateLimitSchema.optional(),
   /** Limits of categories: envelopes a minute with items of the category. */
-  rateLimits: z.partialRecord(z.enum(CATEGORIES), rateLimitSchema).optional(),
+  rateLimits: limitsByCategory(rateLimitSchema).optional(),
   quota: z.int().min(0).max(Number.MAX_SAFE_INTEGER).optional(),
   overage: z.boolean(),
   filters: z.array(z.enum(FILTER_NAMES)),

@@ -2,7 +2,7 @@
  * The file of `project apply` and `project export`, in YAML, or in JSON, which is YAML, too. It has
  * a list of records below `projects`, with the fields of the record's schema.
  */
-import { isMap, isScalar, isSeq, LineCounter, parseDocument, stringify, visit } from 'yaml';
+import { isAlias, isMap, isScalar, isSeq, LineCounter, parseDocument, stringify, visit } from 'yaml';
 import { z } from 'zod';
 import { inOurWords, newProjectSchema, recordProblems } from '../../management/project-json.ts';
 import type { StoredProject } from '../../projects/names.ts';
@@ -37,10 +37,12 @@ class SourceText {
   readonly #name: string;
   readonly #lines = new LineCounter();
   readonly #document;
+  /** Offset of the first alias of YAML. */
+  #firstAlias: number | undefined;
 
   /**
    * Parses the text, and restores the text fields that YAML took for numbers.
-   * @throws ProjectFileError when the text is no YAML
+   * @throws ProjectFileError when the text is no YAML, or an alias of YAML has no anchor before it
    */
   constructor(text: string, name: string) {
     this.#name = name;
@@ -48,7 +50,15 @@ class SourceText {
     const { errors } = this.#document;
     if (errors.length > 0)
       throw new ProjectFileError(errors.map(({ message, pos }) => this.#at(pos[0], message)).join('\n'));
+    const anchors = new Set<string | undefined>();
     visit(this.#document, {
+      Node: (_, node) => {
+        if (!isAlias(node)) return void anchors.add(node.anchor);
+        const at = node.range?.[0] ?? 0;
+        if (!anchors.has(node.source))
+          throw new ProjectFileError(this.#at(at, `no anchor before the alias *${node.source}`));
+        this.#firstAlias ??= at;
+      },
       Pair: (_, { key, value }) => {
         if (!isScalar(key) || !TEXT_FIELDS.has(key.value)) return;
         for (const node of isSeq(value) ? value.items : [value])
@@ -65,7 +75,9 @@ class SourceText {
     try {
       return this.#document.toJS();
     } catch (error) {
-      throw new ProjectFileError(`${this.#name}: ${(error as Error).message}`);
+      const { message } = error as Error;
+      const at = this.#firstAlias;
+      throw new ProjectFileError(at === undefined ? `${this.#name}: ${message}` : this.#at(at, message));
     }
   }
 

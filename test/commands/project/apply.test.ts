@@ -462,6 +462,11 @@ describe('a file with errors changes nothing, and each error is named:', () => {
       `projects:\n${good}  - { id: 2, plan: Pro,\n      __proto__: {} }`,
       ':4: project 2, __proto__: there is no such field',
     ],
+    ...['spam', '__proto__'].map((name) => [
+      `a category with the name ${name}`,
+      `projects:\n${good}  - { id: 2, plan: Pro,\n      rateLimits: { errors: 5,\n        ${name}: 1 } }`,
+      `:5: project 2, rateLimits.${name}: there is no such field`,
+    ]),
     ['a missing field', `projects:\n${good}  - id: 2`, ':3: project 2, plan: '],
     ['a missing id', `projects:\n${good}  - plan: Pro`, ':3: project number 2, id: '],
     [
@@ -498,6 +503,16 @@ describe('a file with errors changes nothing, and each error is named:', () => {
       'an alias twice',
       `projects:\n  - { id: 2, plan: Pro, alias: 9 }\n  - { id: 3, plan: Pro, alias: 9 }`,
       ':3: project 3, alias: 9 is also',
+    ],
+    [
+      'an alias of YAML without an anchor',
+      `projects:\n${good}  - *other`,
+      ':3: no anchor before the alias *other',
+    ],
+    [
+      'too many aliases of YAML',
+      `projects:\n  - &one { id: 1, plan: Pro }\n${'  - *one\n'.repeat(101)}`,
+      ':3: Excessive alias count',
     ],
     ['the same field twice', 'projects:\n  - id: 2\n    id: 3\n    plan: Pro', ':3: Map keys must be unique'],
   ])('%s', async (_what, content, message) => {

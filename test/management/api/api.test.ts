@@ -49,6 +49,26 @@ it('pages the history of a deleted project to its end, and knows none of another
     expect((await fetch(`${url}/v1/projects/404/history?limit=1${after}`)).status).toBe(404);
 });
 
+it.each(['spam', '__proto__'])('refuses a limit of a category with the name %s', async (name) => {
+  const { id } = await store.create({ ...plain, id: '7' });
+  const rateLimits = JSON.parse(`{"errors":5,"${name}":1}`) as object;
+  for (const [method, path, fields] of [
+    ['POST', '', { plan: 'Pro', id: '8' }],
+    ['PUT', `/${id}`, plain],
+    ['PATCH', `/${id}`, {}],
+  ] as const) {
+    const answer = await fetch(`${url}/v1/projects${path}`, {
+      method,
+      headers: { 'Content-Type': 'application/json' },
+      body: JSON.stringify({ ...fields, rateLimits }),
+    });
+    expect([method, answer.status]).toEqual([method, 400]);
+    expect(await answer.text()).toContain(`"rateLimits.${name}"`);
+  }
+  expect(await store.get(id)).not.toHaveProperty('rateLimits');
+  await store.delete(id);
+});
+
 it('answers 412 for a deletion with the tag of a record that is gone', async () => {
   const { id } = await store.create({ ...plain, id: '5' });
   const { revision } = await store.find(id);
