@@ -104,20 +104,28 @@ export async function startRedis(
  * and the newest version know.
  */
 export function startNats(bin: string, dir: string, port?: number): Promise<RunningServer> {
-  return startNatsWith(bin, { dir, port, lines: [] });
+  return startNatsWith(bin, { dir, port });
 }
 
-/** Starts nats-server with further lines of configuration, such as those of a cluster. */
+type NatsOptions = {
+  dir: string;
+  port?: number | undefined;
+  /** Further lines of configuration, such as those of a cluster. */
+  lines?: readonly string[];
+  /** The server's environment; default: that of this process. */
+  env?: NodeJS.ProcessEnv;
+};
+
 export async function startNatsWith(
   bin: string,
-  { dir, port, lines }: { dir: string; port?: number | undefined; lines: readonly string[] },
+  { dir, port, lines = [], env }: NatsOptions,
 ): Promise<RunningServer> {
   mkdirSync(dir, { recursive: true });
   const chosen = port ?? (await freePort());
   const file = join(dir, 'nats.conf');
   const own = [`listen: 127.0.0.1:${chosen}`, `jetstream { store_dir: ${JSON.stringify(dir)} }`];
   writeFileSync(file, `${[...own, ...lines].join('\n')}\n`);
-  const server = launch(bin, ['-c', file], { scheme: 'nats', port: chosen });
+  const server = launch(bin, ['-c', file], { scheme: 'nats', port: chosen, env });
   await ready(server, '', (text) => /"jetstream":\s*true/.test(text));
   return server;
 }
@@ -132,10 +140,11 @@ const UNTIL_PARENT_DIES = '(cat <&3 >/dev/null; kill -TERM $$ 2>/dev/null) & exe
 function launch(
   bin: string,
   args: string[],
-  { scheme, port }: { scheme: string; port: number },
+  { scheme, port, env }: { scheme: string; port: number; env?: NodeJS.ProcessEnv | undefined },
 ): RunningServer {
   const child = spawn('/bin/sh', ['-c', UNTIL_PARENT_DIES, 'sh', bin, ...args], {
     stdio: ['ignore', 'pipe', 'pipe', 'pipe'],
+    env,
     // The child leaves the terminal's process group, so Ctrl-C does not end it at once: it is
     // stopped after the programs that use it.
     detached: true,
