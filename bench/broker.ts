@@ -54,16 +54,11 @@ export const startBroker = async (bin: string, dir: string, options: BrokerOptio
   startBrokerAt(bin, { dir, port: await freePort(), lines: [] }, options);
 
 /**
- * startNatsWith writes the settings of every supported version itself. To add one it is given, as the server's program, a script that
- * adds it to the file on its way to the server.
+ * A nats-server that syncs each message before it acknowledges it. `startNatsWith` writes the settings of every supported version
+ * itself; this script, given as the server's program, adds one to the file on its way to the server.
+ * @param dir gets the script
  */
-export function startBrokerAt(
-  bin: string,
-  place: BrokerPlace,
-  { syncAlways = false }: BrokerOptions,
-): Promise<RunningServer> {
-  const { dir } = place;
-  if (!syncAlways) return startNatsWith(bin, place);
+export function syncingAlways(bin: string, dir: string): string {
   mkdirSync(dir, { recursive: true });
   const script = join(dir, 'nats-server-sync-always');
   writeFileSync(
@@ -71,5 +66,13 @@ export function startBrokerAt(
     `#!/bin/sh\nsed -i 's/jetstream {/jetstream { sync_interval: always,/' "$2"\nexec '${bin}' "$@"\n`,
   );
   chmodSync(script, 0o755);
-  return startNatsWith(script, place);
+  return script;
+}
+
+export function startBrokerAt(
+  bin: string,
+  place: BrokerPlace,
+  { syncAlways = false }: BrokerOptions,
+): Promise<RunningServer> {
+  return startNatsWith(syncAlways ? syncingAlways(bin, place.dir) : bin, place);
 }

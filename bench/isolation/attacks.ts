@@ -54,11 +54,14 @@ async function sustain(
   return tally;
 }
 
-const bodies =
-  (perSecond: number, body: Buffer, encoding = ''): Isolated['run'] =>
+type Bodies = (perSecond: number, body: Buffer, encoding?: string) => Isolated['run'];
+
+const bodiesAt =
+  (share: number): Bodies =>
+  (perSecond, body, encoding = '') =>
   (port, path, ms) => {
     const request = Buffer.concat([headOf(path, body.length, encoding), body]);
-    return sustain(perSecond, ms, (asking) => answerTo(asking, request), port);
+    return sustain(perSecond * share, ms, (asking) => answerTo(asking, request), port);
   };
 
 async function answerTo(asking: Asking, request: Buffer): Promise<string> {
@@ -67,7 +70,7 @@ async function answerTo(asking: Asking, request: Buffer): Promise<string> {
 }
 
 /** Valid requests of OTLP, each with another id in it: the same bytes would be a resend, which costs nothing but its recognition. */
-function otlpSpans(perSecond: number, spans: number, encoding: OtlpEncoding): Isolated {
+function otlpSpans(perSecond: number, spans: number, encoding: OtlpEncoding, share: number): Isolated {
   const body = otlpBody('otlp-traces', encoding, seededRandom(spans), spans);
   let count = 0;
   const run: Isolated['run'] = (port, path, ms) => {
@@ -75,7 +78,7 @@ function otlpSpans(perSecond: number, spans: number, encoding: OtlpEncoding): Is
     const head = headOf(address, body.length, '', OTLP_TYPES[encoding]);
     const send = (asking: Asking): Promise<string> =>
       answerTo(asking, Buffer.concat([head, stamped(body, ID_PLACEHOLDER, count++)]));
-    return sustain(perSecond, ms, send, port);
+    return sustain(perSecond * share, ms, send, port);
   };
   return { name: `OTLP ${encoding}, ${spans.toLocaleString('en')} spans, ${perSecond}/s`, run };
 }
@@ -147,7 +150,7 @@ function zstdOf(text: string, blocks: number): Buffer {
   return Buffer.concat([head, block(text.length, 'raw', text), ...repeated, block(1, 'raw', '"', true)]);
 }
 
-function onTheProcessor(): Isolated[] {
+function onTheProcessor(bodies: Bodies): Isolated[] {
   const email = '"a@b.cc"';
   const large = gzipSync(eventOf(`{"extra":${listOf(email, 390_000)}}`));
   // Scrubbing it takes longer than its size tells (SCRUBBED_MS_PER_BYTE), by which it is below half of the processor's time.
@@ -162,7 +165,9 @@ function onTheProcessor(): Isolated[] {
   ];
 }
 
-export function isolated(): Isolated[] {
+/** @param share of the rates that the names say */
+export function isolated(share = 1): Isolated[] {
+  const bodies = bodiesAt(share);
   const bomb = gzipSync(`{}\n{"type":"event"}\n"${'x'.repeat(19 * MIB)}"`);
   const items = `{}${'\n{"type":"log"}\n{"items":[{"body":"x"}]}'.repeat(1_000)}`;
   const log = `{"timestamp":1767322800.5,"level":"info","body":"x","attributes":{"n":{"value":"${'x'.repeat(100)}","type":"string"}}}`;
@@ -194,14 +199,14 @@ export function isolated(): Isolated[] {
     // What the plans Pro and Business allow.
     { name: '1,000 logs in one, 17/s', run: bodies(17, logs) },
     { name: '1,000 logs in one, 167/s', run: bodies(167, logs) },
-    otlpSpans(17, 5_000, 'protobuf'),
-    otlpSpans(17, 5_000, 'json'),
-    otlpSpans(167, 500, 'protobuf'),
-    otlpSpans(167, 500, 'json'),
+    otlpSpans(17, 5_000, 'protobuf', share),
+    otlpSpans(17, 5_000, 'json', share),
+    otlpSpans(167, 500, 'protobuf', share),
+    otlpSpans(167, 500, 'json', share),
     { name: 'deep brackets, 10/s', run: bodies(10, brackets, 'gzip') },
     { name: 'costly to filter, 10/s', run: bodies(10, costlyEvents(), 'gzip') },
     { name: 'dead letters, 2,000/s', run: bodies(100, Buffer.from(unreadable)) },
     { name: 'dead letters, 12,000/s', run: bodies(240, Buffer.from(broken)) },
-    ...onTheProcessor(),
+    ...onTheProcessor(bodies),
   ];
 }

@@ -2,6 +2,7 @@
 import { connect, type Socket } from 'node:net';
 import { setTimeout as pause } from 'node:timers/promises';
 import { constants, crc32, deflateRawSync } from 'node:zlib';
+import { type Isolated, isolated } from '../../bench/isolation/attacks.ts';
 import { eventId } from '../support/envelopes.ts';
 import type { Shot } from './client.ts';
 import type { ProjectName, Told } from './ledger.ts';
@@ -59,7 +60,7 @@ const flood = ({ name, clients, thinkMs, judgedAs, wrongKey, shoot }: Kind): Att
     const shot = (port: number): Shot => {
       const id = eventId();
       const { body, encoding, payloadBytes = 0 } = shoot(id);
-      const told = { id, project: judgedAs ?? 'attacker', port, payloadBytes };
+      const told = { id, mark: markOf(id), project: judgedAs ?? 'attacker', port, payloadBytes };
       return { told, request: request(target, body, encoding) };
     };
     const load = new Load({ ...shared, clients, thinkMs, shot });
@@ -140,8 +141,48 @@ const feed = (socket: Socket, piece: Buffer): void => {
   if (socket.writableLength === 0) socket.write(piece);
 };
 
-/** Rates that leave a shared machine to the faults. What becomes a dead letter would hide those of others. */
-export const ATTACKS: readonly Attack[] = [
+const ISOLATED_SHARE = 0.25;
+const ROUND_MS = 2_000;
+/** By names of `npm run bench -- isolation`. It has the others, too; what follows judges their requests, or sends less. */
+const ISOLATED = /^(resends|pings|zstd|1,000 logs in one, 17|OTLP|deep|costly|dead|recording|scrubbed)/;
+
+/** An attack of the isolation bench, at a share of its rate, at the ports in turn. The ledger judges none of its requests. */
+const unjudged = ({ name, run, by }: Isolated): Attack => ({
+  name,
+  start: ({ ports, targets }) => {
+    const counts: Record<string, number> = {};
+    let running = true;
+    const attack = async (): Promise<void> => {
+      for (let n = 0; running; n++) {
+        const port = ports[n % ports.length] as number;
+        const tally = await run(port, targets[by === 'scrubbed' ? 'scrubbed' : 'unjudged'], ROUND_MS);
+        for (const [kind, count] of tally.counts) {
+          const status = kind.split(' ')[0] as string;
+          counts[status] = (counts[status] ?? 0) + count;
+        }
+      }
+    };
+    const attacking = attack();
+    return {
+      told: [],
+      answers: () => counts,
+      stop: () => {
+        running = false;
+        return attacking;
+      },
+    };
+  },
+});
+
+/** All attacks of the isolation bench, at rates that leave a shared machine to the faults. Making their bodies takes seconds. */
+export const attacks = (): Attack[] => [
+  ...ATTACKS,
+  ...isolated(ISOLATED_SHARE)
+    .filter(({ name }) => ISOLATED.test(name))
+    .map(unjudged),
+];
+
+const ATTACKS: readonly Attack[] = [
   flood({ name: 'bombs', clients: 6, thinkMs: 700, judgedAs: 'attacker', shoot: bomb }),
   flood({ name: 'over the limit', clients: 8, thinkMs: 25, judgedAs: 'limited', shoot: small }),
   flood({ name: 'wrong keys', clients: 8, thinkMs: 25, wrongKey: true, shoot: small }),

@@ -8,8 +8,8 @@ import { StepClock } from '../support/step-clock.ts';
 import { TcpProxy, type Weather } from '../support/tcp-proxy.ts';
 import { STORES, type Store, type StoreName } from './stores.ts';
 
-/** Megabytes; large enough for what a run of some minutes leaves there. */
-const DISK_MB = { nats: 256, sink: 512, redis: 128, spool: 24 } as const;
+/** Megabytes; large enough for what a run of ten minutes under attacks leaves there. */
+const DISK_MB = { nats: 256, sink: 2_048, redis: 128, spool: 24 } as const;
 export type DiskName = keyof typeof DISK_MB;
 export type ClockName = 'redis' | 'ingest' | 'processor';
 /** Which way's weather is spoiled. `nats` is the way of the ingest workers; on a cluster the processors go there too. */

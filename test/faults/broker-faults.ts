@@ -153,7 +153,7 @@ export const CONSUMER_DELETED = deleted(
 );
 
 /** The clients send nothing that goes there, so nothing can be lost with it. */
-const EMPTY = 'SLUICE_LOGS';
+const EMPTY = 'SLUICE_HEARTBEATS';
 export const STREAM_DELETED = deleted(
   'an empty stream deleted',
   ({ streams }) => streams.delete(EMPTY),

@@ -14,12 +14,13 @@ const told = (id: string, more: Partial<Told> = {}): Told => ({
   answeredAt: 1,
   status: 200,
   payloadBytes: 10,
+  mark: `mark-${id}`,
   admitted: true,
   limiterAway: false,
   position: undefined,
   ...more,
 });
-const stored = (projectId = '1') => ({ count: 1, payloadBytes: 10, marked: true, projectId });
+const stored = (id = 'a', projectId = '1') => ({ count: 1, payloadBytes: 10, mark: `mark-${id}`, projectId });
 const terms: Terms = {
   projects: {
     open: { id: '1' },
@@ -56,11 +57,18 @@ describe('a promise that was kept', () => {
     const half = evidence({
       stored: new Map([
         ['a', stored()],
-        ['u', stored()],
+        ['u', stored('u')],
       ]),
       usage: { ...none, open: 3 },
     });
     expect(judge(uncertain, half, terms)).toMatchObject({ broken: [], usageBeyond: 2, usageBeyondMax: 2 });
+  });
+
+  it('is not complained of: OTLP that was answered 503, and may be stored, in other bytes than it came', () => {
+    const otlp = { payloadBytes: undefined, isOtlp: true } as const;
+    const all = [told('a', { ...otlp, position: 1 }), told('b', { ...otlp, status: 503 })];
+    const both = evidence({ stored: new Map(['a', 'b'].map((id) => [id, stored(id)])) });
+    expect(judge(all, { ...both, usage: { ...none, open: 2 } }, terms).broken).toEqual([]);
   });
 
   it('is not complained of: a position that went to a request whose limiter was away', () => {
@@ -89,14 +97,19 @@ describe('a broken promise', () => {
       evidence: evidence({
         stored: new Map([
           ['a', stored()],
-          ['b', stored()],
+          ['b', stored('b')],
         ]),
       }),
     },
     {
       sentence: /^stored otherwise than sent: a$/,
       told: [good],
-      evidence: evidence({ stored: new Map([['a', stored('2')]]) }),
+      evidence: evidence({ stored: new Map([['a', stored('a', '2')]]) }),
+    },
+    {
+      sentence: /^stored otherwise than sent: a$/,
+      told: [{ ...good, payloadBytes: undefined, isOtlp: true }],
+      evidence: evidence({ stored: new Map([['a', stored('b')]]) }),
     },
     { sentence: /^1 dead letters$/, told: [good], evidence: evidence({ deadLetters: 1 }) },
     {
@@ -120,7 +133,7 @@ describe('a broken promise', () => {
       evidence: evidence({
         stored: new Map([
           ['a', stored()],
-          ['b', stored()],
+          ['b', stored('b')],
         ]),
         usage: { ...none, open: 2 },
       }),
@@ -130,8 +143,8 @@ describe('a broken promise', () => {
       told: [1, 2].map((position) => told(`${position}`, { project: 'capped', position })),
       evidence: evidence({
         stored: new Map([
-          ['1', stored('4')],
-          ['2', stored('4')],
+          ['1', stored('1', '4')],
+          ['2', stored('2', '4')],
         ]),
         usage: { ...none, capped: 2 },
       }),

@@ -18,8 +18,12 @@ export type Told = {
   answeredAt: number;
   /** 0: no answer came, whether the request arrived is unknown. */
   status: number;
-  /** Bytes of the payload, as JSON, that must be found in the sink. */
-  payloadBytes: number;
+  /** Bytes of the payload, as JSON, that must be found in the sink; undefined for OTLP, which the processor decodes. */
+  payloadBytes: number | undefined;
+  /** What the payload carries, so that what is stored is known to be what was sent. */
+  mark: string;
+  /** A 503 to OTLP may mean what a 500 means to an envelope: that nobody knows. */
+  isOtlp?: true;
   /** The answer shows that a rate token was used. */
   admitted: boolean;
   /** A 429 that says that the limiter was away: the call that was lost may have counted the request. */
@@ -30,7 +34,7 @@ export type Told = {
   silence?: string;
 };
 
-export type Stored = { count: number; payloadBytes: number; marked: boolean; projectId: string };
+export type Stored = { count: number; payloadBytes: number; mark: string; projectId: string };
 
 export type Evidence = {
   /** By event id. */
@@ -115,8 +119,9 @@ function judgeStorage(told: readonly Told[], evidence: Evidence, terms: Terms) {
       continue;
     }
     if (found.count > 1) double.push(one.id);
-    if (one.status === 429 || one.status === 503) ghosts.push(one.id);
-    const same = found.marked && found.payloadBytes === one.payloadBytes;
+    if (one.status === 429 || (one.status === 503 && !one.isOtlp)) ghosts.push(one.id);
+    const isWhole = one.payloadBytes === undefined || found.payloadBytes === one.payloadBytes;
+    const same = isWhole && found.mark === one.mark;
     if (!same || found.projectId !== terms.projects[one.project].id) altered.push(one.id);
   }
   const broken: string[] = [];

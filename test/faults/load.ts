@@ -1,12 +1,14 @@
 /** Many clients, each with its own connection, over both ports: what SDKs send, at a pace that a shared machine bears. */
 import { setTimeout as pause } from 'node:timers/promises';
-import { integer, type Random } from '../../bench/random.ts';
+import { OTLP_PATHS, OTLP_TYPES, otlpBody, otlpEventId } from '../../bench/otlp.ts';
+import { ID_PLACEHOLDER } from '../../bench/payloads.ts';
+import { integer, pick, type Random, seededRandom } from '../../bench/random.ts';
 import { eventId } from '../support/envelopes.ts';
 import { Client, type Shot } from './client.ts';
 import type { ProjectName, Told } from './ledger.ts';
 
 /** Where a project's requests go: path and query. */
-export type Targets = Readonly<Record<ProjectName | 'unjudged', string>>;
+export type Targets = Readonly<Record<ProjectName | 'unjudged' | 'scrubbed', string>>;
 
 export type LoadOptions = {
   random: Random;
@@ -38,8 +40,33 @@ const STEADY_MS = 2_500;
 const WAITS_MS_MAX = 2_500;
 const LOOK_MS = 50;
 
-/** Carried by each payload, so that what is stored is known to be what was sent. */
+/** Of requests that are no large envelopes. */
+const OTLP_SHARE = 0.2;
+
+/** Carried by the payload of an envelope with this id. */
 export const markOf = (id: string): string => `mark-${id}`;
+/** Finds what `markOf` and {@link otlpShot} make, in a payload as it is stored. */
+export const MARK = 'mark-[0-9a-f]{27,32}';
+
+const OTLP_REQUESTS = (['otlp-traces', 'otlp-logs'] as const).flatMap((kind) =>
+  (['json', 'protobuf'] as const).map((encoding) => ({
+    kind,
+    type: OTLP_TYPES[encoding],
+    body: otlpBody(kind, encoding, seededRandom(1), 1),
+  })),
+);
+
+/** A request of one span or one log. Its mark stands in its resource, in the place of the id, which is of the same length. */
+function otlpShot(random: Random, target: string): Pick<Shot['told'], 'id' | 'mark'> & { request: Buffer } {
+  const { kind, type, body: base } = pick(random, OTLP_REQUESTS);
+  const mark = `mark-${eventId()}`.slice(0, ID_PLACEHOLDER.length);
+  const body = Buffer.from(base);
+  body.write(mark, base.indexOf(ID_PLACEHOLDER), 'latin1');
+  const path = target.replace('/envelope/', OTLP_PATHS[kind]);
+  const head = `POST ${path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: ${type}\r\nContent-Length: ${body.length}\r\n\r\n`;
+  const projectId = target.split('/')[2] ?? '';
+  return { id: otlpEventId(kind, projectId, body), mark, request: Buffer.concat([Buffer.from(head), body]) };
+}
 
 const payloadOf = (id: string, padding: number): Record<string, unknown> => ({
   timestamp: 1_790_000_000,
@@ -119,11 +146,16 @@ export class Load {
     const project = SHARES.find(([, share]) => draw < share)?.[0] ?? 'open';
     // Those without limits show whether a port serves; the chunks stream, which is swept after minutes, may fill.
     const large = project !== 'open' && random() * LARGE_ONE_IN < 1;
+    if (!large && payloadBytes === undefined && random() < OTLP_SHARE) {
+      const { request, ...told } = otlpShot(random, targets[project]);
+      return { told: { ...told, project, port, payloadBytes: undefined, isOtlp: true }, request };
+    }
     const [least, most] = large ? LARGE_BYTES : SMALL_BYTES;
     const payload = JSON.stringify(payloadOf(id, payloadBytes ?? integer(random, least, most)));
     const type = random() < 0.7 ? 'event' : 'transaction';
     const body = `${JSON.stringify({ event_id: id })}\n${JSON.stringify({ type })}\n${payload}`;
     const head = `POST ${targets[project]} HTTP/1.1\r\nHost: localhost\r\nContent-Length: ${body.length}\r\n\r\n`;
-    return { told: { id, project, port, payloadBytes: payload.length }, request: Buffer.from(head + body) };
+    const told = { id, mark: markOf(id), project, port, payloadBytes: payload.length };
+    return { told, request: Buffer.from(head + body) };
   }
 }

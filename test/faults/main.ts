@@ -1,11 +1,13 @@
 /** `npm run test:faults -- --seed N --minutes M`: every fault once, then random mixes until the time is over. */
 import { parseArgs } from 'node:util';
+import { syncingAlways } from '../../bench/broker.ts';
 import { buildRef, WORKING_TREE } from '../../bench/compare.ts';
 import { integer, pick, type Random, seededRandom } from '../../bench/random.ts';
+import { binary, temporaryFolder } from '../support/servers.ts';
 import { STORE_IS_INSTALLED } from '../support/sinks/tools.ts';
 import { mayMount } from '../support/small-disk.ts';
 import { canStepClocks } from '../support/step-clock.ts';
-import { ATTACKS, type Attack } from './attacks.ts';
+import { type Attack, attacks } from './attacks.ts';
 import { type Fault, fits } from './fault.ts';
 import { FAULTS } from './faults.ts';
 import { CLIENTS } from './load.ts';
@@ -25,8 +27,8 @@ import {
 } from './table.ts';
 import { backTo, upgradeTo } from './upgrade.ts';
 
-const USAGE = `usage: npm run test:faults -- [--seed N] [--minutes M] [--clients N] [--stand ndjson|postgres|cluster|cell|disks|clickhouse|s3] [--fault PATTERN | --mixes | --attacks | --soak | --from REF [--to REF]]
---clients (16) sets the load: each sends some 24 requests a second. Without --stand they follow one another; disks needs root, clickhouse and s3 are left out where \`npm run test:sinks\` has not installed their stores. --fault runs only those whose name matches the pattern, again and again; --mixes leaves out the single faults; --attacks: mixes under attacks by one project, on ndjson unless another stand is named; --soak sends SDK-shaped traffic at 70 % of capacity and watches memory, files and lag. --from starts with an earlier build, upgrades it process by process to --to (by default this build) and goes back, once on each stand but clickhouse and s3, which want to be named: an earlier build may not know them. NATS_SERVER_BIN names another broker.`;
+const USAGE = `usage: npm run test:faults -- [--seed N] [--minutes M] [--clients N] [--sync-always] [--stand ndjson|postgres|cluster|cell|disks|clickhouse|s3] [--fault PATTERN | --mixes | --attacks | --soak | --from REF [--to REF]]
+--clients (16) sets the load: each sends some 24 requests a second. Without --stand they follow one another; disks needs root, clickhouse and s3 are left out where \`npm run test:sinks\` has not installed their stores. --fault runs only those whose name matches the pattern, again and again; --mixes leaves out the single faults; --attacks: mixes under attacks by one project, on ndjson unless another stand is named; --sync-always: nats-server syncs each message before it acknowledges it; --soak sends SDK-shaped traffic at 70 % of capacity and watches memory, files and lag. --from starts with an earlier build, upgrades it process by process to --to (by default this build) and goes back, once on each stand but clickhouse and s3, which want to be named: an earlier build may not know them. NATS_SERVER_BIN names another broker.`;
 
 type StandName = 'ndjson' | 'postgres' | 'cluster' | 'cell' | 'disks' | 'clickhouse' | 's3';
 const clocks = canStepClocks();
@@ -89,12 +91,12 @@ class Run {
     for (const fault of faults) if (performance.now() < until) await this.scenario([fault]);
   }
 
-  /** @param attacks one goes on during each mix, in turn */
+  /** @param attacks one goes on during each mix, in turn; the seed says with which the turns begin */
   async mixes(faults: readonly Fault[], until: number, attacks: readonly Attack[] = []): Promise<void> {
     for (let n = 0; performance.now() < until; n++) {
       const count = integer(this.#random, ...FAULTS_OF_MIX);
       const mix = Array.from({ length: count }, () => pick(this.#random, faults));
-      await this.scenario(mix, attacks[n % attacks.length]);
+      await this.scenario(mix, attacks[(this.#seed + n) % attacks.length]);
     }
   }
 }
@@ -155,6 +157,7 @@ async function main(): Promise<void> {
       fault: { type: 'string' },
       mixes: { type: 'boolean', default: false },
       attacks: { type: 'boolean', default: false },
+      'sync-always': { type: 'boolean', default: false },
       soak: { type: 'boolean', default: false },
       from: { type: 'string' },
       to: { type: 'string', default: WORKING_TREE },
@@ -164,10 +167,12 @@ async function main(): Promise<void> {
   if (values.help) return say(USAGE);
   if (values.soak) return mainSoak({ minutes: Number(values.minutes), seed: Number(values.seed) });
   const clients = Number(values.clients);
-  const attacks = values.attacks ? ATTACKS : [];
+  const all = values.attacks ? attacks() : [];
   const wantedStand = values.stand ?? (values.attacks ? 'ndjson' : undefined);
   const chosen = standsFor(wantedStand, values.from !== undefined);
   if (chosen.length === 0) throw new Error(USAGE);
+  if (values['sync-always'])
+    process.env.NATS_SERVER_BIN = syncingAlways(binary('nats-server'), temporaryFolder('nats'));
   if (values.from !== undefined) return mainUpgrade(chosen, [values.from, values.to], clients);
   const share = (Number(values.minutes) * 60_000) / chosen.length;
   const rows: Row[] = [];
@@ -182,7 +187,7 @@ async function main(): Promise<void> {
     const wanted = faults.filter(({ name }) => named.test(name));
     try {
       if (!values.mixes && !values.attacks) await run.each(wanted, until);
-      if (values.fault === undefined) await run.mixes(mixed, until, attacks);
+      if (values.fault === undefined) await run.mixes(mixed, until, all);
       else while (performance.now() < until) await run.each(wanted, until);
     } finally {
       await stand.close();

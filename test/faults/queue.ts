@@ -2,6 +2,8 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import { readBacklog } from '../../src/stream/backlog.ts';
 import type { NatsLink } from '../../src/stream/nats.ts';
+import { DEAD_LETTERS_STREAM, DEAD_LETTERS_SUBJECT, projectSegment } from '../../src/stream/topology.ts';
+import type { ProjectIds } from './sink-reader.ts';
 
 export const DRAIN_MS_MAX = 90_000;
 const LOOK_MS = 100;
@@ -106,9 +108,15 @@ export class Queue {
     return found.filter(({ messages }) => messages > 0);
   }
 
-  async deadLetters(): Promise<number> {
+  /** Of these projects, and of no project. */
+  async deadLetters(projects: ProjectIds): Promise<number> {
     const { streams } = await this.#link.manager();
-    const { state } = await patiently(() => streams.info('SLUICE_DEAD_LETTERS'));
-    return state.messages;
+    let count = 0;
+    for (const segment of [...projects, projectSegment(undefined)]) {
+      const subjects_filter = `${DEAD_LETTERS_SUBJECT}.${segment}.>`;
+      const { state } = await patiently(() => streams.info(DEAD_LETTERS_STREAM, { subjects_filter }));
+      count += Object.values(state.subjects ?? {}).reduce((sum, messages) => sum + messages, 0);
+    }
+    return count;
   }
 }

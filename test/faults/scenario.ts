@@ -6,6 +6,7 @@ import type { Fault, Scene } from './fault.ts';
 import { type Evidence, type Excuses, type Judgement, judge, type Terms, type Told } from './ledger.ts';
 import { CLIENTS, Load } from './load.ts';
 import { usageOnceRaised } from './redis-empty.ts';
+import type { ProjectIds } from './sink-reader.ts';
 import type { Stand } from './stand.ts';
 import { usageOf } from './usage.ts';
 
@@ -69,20 +70,20 @@ function statuses(told: readonly Told[], from: number, to: number): Record<strin
 async function storesSince(
   stand: Stand,
   load: Load,
-  since: number,
+  { since, projects }: { since: number; projects: ProjectIds },
 ): Promise<Pick<Recovery, 'storedAfterSec' | 'unstored'>> {
   const { queue } = stand;
   if (await queue.passed(await queue.mark(), STORED_MS_MAX))
     return { storedAfterSec: (performance.now() - since) / 1000 };
   const left = await queue.leftovers();
-  const stored = await stand.stored();
+  const stored = await stand.stored(projects);
   const told = load.told.filter(({ status, answeredAt }) => status === 200 && answeredAt <= since);
   const missing = told.filter(({ id }) => !stored.has(id)).length;
   const lacks = `the sink lacks ${missing} of ${told.length} that were told 200 by then`;
   return { storedAfterSec: undefined, unstored: [lacks, ...left.map(({ text }) => text)] };
 }
 
-async function strike(fault: Fault, scene: Scene, load: Load): Promise<Recovery> {
+async function strike(fault: Fault, scene: Scene, load: Load, projects: ProjectIds): Promise<Recovery> {
   const began = performance.now();
   const end = await fault.strike(scene);
   await pause(fault.holdMs);
@@ -90,7 +91,7 @@ async function strike(fault: Fault, scene: Scene, load: Load): Promise<Recovery>
   await end();
   const [servesAfterSec, storing] = await Promise.all([
     load.servesSince(ended, RECOVERY_MS_MAX),
-    storesSince(scene.stand, load, ended),
+    storesSince(scene.stand, load, { since: ended, projects }),
   ]);
   return {
     fault: fault.name,
@@ -108,7 +109,8 @@ export async function runScenario(
 ): Promise<Report> {
   const { random, quota = 500, thinkMs = 40, clients = CLIENTS, attack } = options;
   const { terms: projects, targets } = await stand.createProjects(quota);
-  const letters = await stand.queue.deadLetters();
+  const ids = new Set(Object.values(projects).map(({ id }) => id));
+  const letters = await stand.queue.deadLetters(ids);
   const shared = { random, ports: stand.ports, targets };
   const load = new Load({ ...shared, thinkMs, clients });
   const floods: Load[] = [];
@@ -124,7 +126,7 @@ export async function runScenario(
   await pause(Math.max(CALM_MS, ...faults.map(({ warmMs = 0 }) => warmMs)));
   for (const fault of faults) {
     if (recoveries.length > 0) await pause(CALM_MS);
-    recoveries.push(await strike(fault, { stand, random, flood, excuses }, load));
+    recoveries.push(await strike(fault, { stand, random, flood, excuses }, load, ids));
   }
   await Promise.all([load.stop(), attacking?.stop()]);
   const drainedSec = await stand.queue.drained();
@@ -133,8 +135,8 @@ export async function runScenario(
   const hasTally = stand.backing.store?.keepsTally ?? true;
   const terms: Terms = { projects, ...excuses, hasTally, answersAll: !faults.some(({ cuts }) => cuts) };
   const evidence: Evidence = {
-    stored: await stand.stored(),
-    deadLetters: (await stand.queue.deadLetters()) - letters,
+    stored: await stand.stored(ids),
+    deadLetters: (await stand.queue.deadLetters(ids)) - letters,
     usage: await (hasTally && excuses.redisLosses.length > 0
       ? usageOnceRaised(stand, projects, told)
       : usageOf(stand, projects)),

@@ -5,6 +5,7 @@ import { promisify } from 'node:util';
 import { nanos } from '@nats-io/transport-node';
 import { createLog } from '../../src/lib/log.ts';
 import { type NewProject, ProjectStore } from '../../src/projects/project-store.ts';
+import { SCRUBS, type Scrub } from '../../src/stream/frame.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
 import { setupTopology } from '../../src/stream/setup/setup.ts';
 import { FRAME_STREAMS, isFrameStreamName, streamName } from '../../src/stream/topology.ts';
@@ -15,7 +16,7 @@ import { Backing, type BackingOptions } from './backing.ts';
 import type { ProjectName, ProjectTerms, Stored } from './ledger.ts';
 import type { Targets } from './load.ts';
 import { patiently, Queue } from './queue.ts';
-import { readNdjson, type SinkFiles } from './sink-reader.ts';
+import { type ProjectIds, readNdjson, type SinkFiles } from './sink-reader.ts';
 import { Supervised } from './supervised.ts';
 import { Witness, witnessed } from './witness.ts';
 
@@ -39,6 +40,7 @@ export type StandOptions = BackingOptions & {
   dist?: string;
 };
 
+type Wanted = { rateLimit?: number; quota?: number; scrub?: Scrub[] };
 export type Projects = { terms: Readonly<Record<ProjectName, ProjectTerms>>; targets: Targets };
 
 export class Stand {
@@ -170,13 +172,14 @@ export class Stand {
 
   /** Fresh ones, known to every worker. */
   async createProjects(capped: number): Promise<Projects> {
-    const wanted: Record<keyof Targets, { rateLimit?: number; quota?: number }> = {
+    const wanted: Record<keyof Targets, Wanted> = {
       open: {},
       limited: { rateLimit: 240 },
       leased: { rateLimit: 2_000 },
       capped: { quota: capped },
       attacker: {},
       unjudged: {},
+      scrubbed: { scrub: [...SCRUBS] },
     };
     const terms: Partial<Record<ProjectName, ProjectTerms>> = {};
     const targets: Partial<Record<keyof Targets, string>> = {};
@@ -184,7 +187,7 @@ export class Stand {
       const { id, key } = await patiently(() => this.#createProject(own));
       const { rateLimit, quota } = own;
       targets[name] = `/api/${id}/envelope/?compat_key=${key}`;
-      if (name === 'unjudged') continue;
+      if (name === 'unjudged' || name === 'scrubbed') continue;
       terms[name] = {
         id,
         ...(rateLimit !== undefined && { ratePerMinute: rateLimit }),
@@ -196,7 +199,7 @@ export class Stand {
     return { terms, targets } as Projects;
   }
 
-  async #createProject(own: { rateLimit?: number; quota?: number }): Promise<{ id: string; key: string }> {
+  async #createProject(own: Wanted): Promise<{ id: string; key: string }> {
     const { dist } = this.#options;
     if (!dist) {
       const base: NewProject = { plan: 'Pro', overage: false, filters: [], allowedOrigins: [] };
@@ -209,10 +212,10 @@ export class Stand {
     return JSON.parse(made) as { id: string; key: string };
   }
 
-  /** What stands in the sink, by event id. */
-  stored(): Promise<Map<string, Stored>> {
+  /** What stands in the sink of these projects, by event id. */
+  stored(projects: ProjectIds): Promise<Map<string, Stored>> {
     const { store, sinkDir } = this.backing;
-    return store ? store.stored() : readNdjson(sinkDir, this.#sinkFiles);
+    return store ? store.stored(projects) : readNdjson(sinkDir, this.#sinkFiles, projects);
   }
 
   /** A page of metrics of each primary, or of each processor. */

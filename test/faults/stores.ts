@@ -3,7 +3,7 @@ import { TestPostgres } from '../support/postgres.ts';
 import { TestClickHouse } from '../support/sinks/clickhouse.ts';
 import { TestS3 } from '../support/sinks/seaweedfs.ts';
 import type { Stored } from './ledger.ts';
-import { readClickHouse, readPostgres, readS3, type SinkFiles } from './sink-reader.ts';
+import { type ProjectIds, readClickHouse, readPostgres, readS3, type SinkFiles } from './sink-reader.ts';
 
 export type StoreName = 'postgres' | 'clickhouse' | 's3';
 
@@ -12,7 +12,7 @@ export type Store = {
   /** A value of SLUICE_SINK that leads through this port. */
   setting(port: number): string;
   /** By event id, as a reader finds it who follows docs/sinks.md. */
-  stored(): Promise<Map<string, Stored>>;
+  stored(projects: ProjectIds): Promise<Map<string, Stored>>;
   /** As its operator does it, where that differs from a kill for its clients. */
   stop(): Promise<void>;
   /** Starts the server if it has ended, as a supervisor does. */
@@ -30,7 +30,7 @@ async function startPostgres(on?: string): Promise<Store> {
   return {
     server,
     setting: (port) => server.url.replace(`:${server.port}/`, `:${port}/`),
-    stored: () => readPostgres(server.url),
+    stored: (projects) => readPostgres(server.url, projects),
     stop: () => server.stop(),
     // It ends when it cannot write its log.
     async revive() {
@@ -52,7 +52,7 @@ async function startClickHouse(on?: string): Promise<Store> {
   return {
     server,
     setting: (port) => server.url({ port }),
-    stored: () => readClickHouse(server.url()),
+    stored: (projects) => readClickHouse(server.url(), projects),
     stop: () => server.kill(),
     revive: async () => undefined,
     keepsTally: true,
@@ -65,7 +65,7 @@ async function startS3(on?: string): Promise<Store> {
   return {
     server,
     setting: (port) => server.url({ port }),
-    stored: () => readS3(server, known),
+    stored: (projects) => readS3(server, known, projects),
     stop: () => server.kill(),
     revive: async () => undefined,
     keepsTally: false,

@@ -20,7 +20,8 @@ export type TestServer = RunningServer & {
   close(): Promise<void>;
 };
 
-function binary(kind: ServerKind): string {
+/** @throws when it is not installed */
+export function binary(kind: ServerKind): string {
   const bins = { redis: process.env.REDIS_SERVER_BIN, nats: process.env.NATS_SERVER_BIN };
   const found = findServer(kind, bins, process.env.PATH ?? '');
   if (!found) throw new Error(`${kind} is not installed`);

@@ -163,7 +163,7 @@ class Soak {
     return {
       stored: await this.#stored.take(),
       usage: Object.values(usages).reduce((sum, count) => sum + count, 0),
-      deadLetters: await this.#stand.queue.deadLetters(),
+      deadLetters: await this.#stand.queue.deadLetters(new Set(Object.keys(projects))),
     };
   }
 }
