@@ -278,11 +278,25 @@ export class System {
   }
 
   async stop(): Promise<void> {
+    closeIdleConnections();
     await Promise.all([this.ingest.stop(), this.processor?.stop()]);
     await this.link.close();
     await Promise.all([this.redis.close(), this.nats.close()]);
     rmSync(this.dir, { recursive: true, force: true });
   }
+}
+
+/** Keeper of the connections of Node's `fetch`. */
+type Agent = { close(): Promise<void>; constructor: new () => Agent };
+const FETCH_AGENT = Symbol.for('undici.globalDispatcher.1');
+
+/** Closes the connections that `fetch` keeps: a stopping worker waits two seconds for them, as for any client's. */
+function closeIdleConnections(): void {
+  const agents = globalThis as unknown as Record<symbol, Agent | undefined>;
+  const used = agents[FETCH_AGENT];
+  if (!used) return;
+  agents[FETCH_AGENT] = new used.constructor();
+  void used.close();
 }
 
 /** Polls until `condition` holds; fails after a minute. */
