@@ -1,21 +1,20 @@
 /** A nats-server that is started again within a moment costs nobody anything (contract part 2, order of decisions). */
 import { setTimeout as pause } from 'node:timers/promises';
-import { afterEach, expect, it } from 'vitest';
+import { expect, it } from 'vitest';
 import { errorEvent, eventId } from '../support/envelopes.ts';
 import { type Project, System, until } from '../support/system.ts';
-
-let system: System;
-afterEach(() => system.stop());
 
 /** Requests wait for a broker for 1.5 s. A busy machine may take longer; what such a restart did is not looked at. */
 const RESTARTED_MS_MAX = 0.8 * 1_500;
 const DOWN_MS = 700;
 const TRIES_MAX = 10;
 
-it.each(['SIGKILL', 'SIGTERM'] as const)(
+// These run at the same time, each on a system of its own.
+it.concurrent.for(['SIGKILL', 'SIGTERM'] as const)(
   'is refused to nobody after a %s, and stores each event once',
-  async (signal) => {
-    system = await System.start({ workers: 2, env: { SLUICE_PLAN_LIMITS: 'free-only' } });
+  async (signal, { onTestFinished }) => {
+    const system = await System.start({ workers: 2, env: { SLUICE_PLAN_LIMITS: 'free-only' } });
+    onTestFinished(() => system.stop());
     const project = await system.createProject({ plan: 'Pro', quota: 1_000_000 });
     const told: { id: string; status: number }[] = [];
     const asked: Promise<unknown>[] = [];
@@ -51,8 +50,11 @@ it.each(['SIGKILL', 'SIGTERM'] as const)(
   },
 );
 
-it("is not noticed by projects whose first event of the month comes meanwhile: the count's checkpoint is waited for", async () => {
-  system = await System.start({ workers: 2, env: { SLUICE_PLAN_LIMITS: 'free-only' } });
+it.concurrent("is not noticed by projects whose first event of the month comes meanwhile: the count's checkpoint is waited for", async ({
+  onTestFinished,
+}) => {
+  const system = await System.start({ workers: 2, env: { SLUICE_PLAN_LIMITS: 'free-only' } });
+  onTestFinished(() => system.stop());
   for (let tries = 0, awayMs = Number.POSITIVE_INFINITY; awayMs >= RESTARTED_MS_MAX; tries++) {
     expect(tries, 'restarts that took too long').toBeLessThan(TRIES_MAX);
     const projects: Project[] = [];
@@ -74,8 +76,11 @@ it("is not noticed by projects whose first event of the month comes meanwhile: t
   }
 });
 
-it('is answered 503 to the first event of a month where it does not come back: nothing of it is queued or counted', async () => {
-  system = await System.start();
+it.concurrent('is answered 503 to the first event of a month where it does not come back: nothing of it is queued or counted', async ({
+  onTestFinished,
+}) => {
+  const system = await System.start();
+  onTestFinished(() => system.stop());
   const project = await system.createProject({ quota: 100 });
   system.nats.process.kill('SIGKILL');
   await system.nats.exited;

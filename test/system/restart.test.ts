@@ -1,12 +1,9 @@
 /** A start costs clients no 503: a worker listens when it can serve (contract part 1). */
 import { setTimeout as pause } from 'node:timers/promises';
 import { defaultStackParser, makeNodeTransport, NodeClient } from '@sentry/node';
-import { afterEach, expect, it } from 'vitest';
+import { expect, it } from 'vitest';
 import { childrenOf } from '../../bench/processes.ts';
 import { System, until } from '../support/system.ts';
-
-let system: System;
-afterEach(() => system.stop());
 
 /** @sentry/node that sends a message every 25 ms, and keeps why it dropped some. */
 class SteadyClient extends NodeClient {
@@ -43,11 +40,13 @@ class SteadyClient extends NodeClient {
 /** A busy machine may hold Redis up for long enough that a limit is answered 429. */
 const UNLIMITED = { workers: 2, env: { SLUICE_PLAN_LIMITS: 'free-only' } };
 
-const overloaded = (): Promise<number> =>
+const overloaded = (system: System): Promise<number> =>
   system.metric('sluice_requests_total', '{endpoint="ingest",outcome="overloaded"}');
 
-it('costs an SDK what it sends while nothing listens, and no more', async () => {
-  system = await System.start(UNLIMITED);
+// These run at the same time, each on a system of its own.
+it.concurrent('costs an SDK what it sends while nothing listens, and no more', async ({ onTestFinished }) => {
+  const system = await System.start(UNLIMITED);
+  onTestFinished(() => system.stop());
   const project = await system.createProject({ plan: 'Pro' });
   const client = new SteadyClient(system.dsn(project));
   await client.more(50);
@@ -60,15 +59,16 @@ it('costs an SDK what it sends while nothing listens, and no more', async () => 
   expect(client.answers).not.toHaveProperty('503');
   expect(client.dropped).not.toContain('ratelimit_backoff');
   expect(client.dropped).toContain('network_error');
-  expect(await overloaded()).toBe(0);
+  expect(await overloaded(system)).toBe(0);
   const answered = Object.values(client.answers).reduce((a, b) => a + b);
   const unanswered = client.dropped.filter((reason) => reason === 'network_error');
   expect(answered + unanswered.length).toBe(client.sent);
   await until(() => system.stored().length >= (client.answers[200] as number));
 });
 
-it('costs no 503 either when workers die', async () => {
-  system = await System.start(UNLIMITED);
+it.concurrent('costs no 503 either when workers die', async ({ onTestFinished }) => {
+  const system = await System.start(UNLIMITED);
+  onTestFinished(() => system.stop());
   const project = await system.createProject({ plan: 'Pro' });
   const client = new SteadyClient(system.dsn(project));
   await client.more(20);
@@ -80,11 +80,14 @@ it('costs no 503 either when workers die', async () => {
   await client.end();
   expect(client.answers).not.toHaveProperty('503');
   expect(client.dropped).not.toContain('ratelimit_backoff');
-  expect(await overloaded()).toBe(0);
+  expect(await overloaded(system)).toBe(0);
 });
 
-it('says 503 and to come back in a second where the registry takes longer than five', async () => {
-  system = await System.start({ workers: 2 });
+it.concurrent('says 503 and to come back in a second where the registry takes longer than five', async ({
+  onTestFinished,
+}) => {
+  const system = await System.start({ workers: 2 });
+  onTestFinished(() => system.stop());
   const project = await system.createProject();
   await system.ingest.stop();
   await system.nats.stop();
