@@ -11,7 +11,7 @@ const HEAVY = [
   'test/faults/processes.test.ts',
   'test/ingest/limit/cut.test.ts',
   'test/management/page/many-projects.test.ts',
-  'test/system/{broker-restart,hostile-connections,redis-stall,restart}.test.ts',
+  'test/system/{broker-restart,redis-stall}.test.ts',
 ];
 
 /** Its uploads must be stored in two seconds, so it bears no neighbour at all. */
@@ -113,6 +113,7 @@ const LONGEST = [
   'ingest/limit/window-oracle',
   'management/api/openapi-admin',
   'management/page/page',
+  'system/restart',
   'system/spec',
   'system/bad-input',
   'system/empty-redis',
