@@ -140,7 +140,7 @@ describe('project set', () => {
     const set = async (...words: string[]): Promise<unknown> =>
       (await json('project', 'set', id, '--rate-limit-for', ...words)).rateLimits;
     expect((await json('project', 'show', id)).rateLimits).toEqual({ replays: 100, logs: 7 });
-    expect((await sluice('project', 'show', id)).out).toContain('replays 100, logs 7 a minute');
+    expect((await sluice('project', 'show', id)).out).toContain('logs 7, replays 100 a minute');
     expect(await set('replays', '5', 'errors', '9')).toEqual({ replays: 5, logs: 7, errors: 9 });
     expect(await set('replays', 'none')).toEqual({ logs: 7, errors: 9 });
     expect(await set('logs', 'none', 'errors', 'none')).toBeUndefined();
