@@ -143,7 +143,7 @@ const feed = (socket: Socket, piece: Buffer): void => {
 
 const ISOLATED_SHARE = 0.25;
 const ROUND_MS = 4_000;
-/** By names of `npm run bench -- isolation`. It has the others, too; what follows judges their requests, or sends less. */
+/** Names of the isolation bench. Of its other attacks, ATTACKS has the kinds, too, and there the ledger judges some of the requests. */
 const ISOLATED = /^(resends|pings|zstd|1,000 logs in one, 17|OTLP|deep|costly|dead|recording|scrubbed)/;
 
 /** An attack of the isolation bench, at a share of its rate, at the ports in turn. The ledger judges none of its requests. */
@@ -176,7 +176,7 @@ const unjudged = ({ name, run, by }: Isolated): Attack => ({
   },
 });
 
-/** All attacks of the isolation bench, at rates that leave a shared machine to the faults. Making their bodies takes seconds. */
+/** Every kind of attack of the isolation bench, at rates that leave a shared machine to the faults. Making their bodies takes seconds. */
 export const attacks = (): Attack[] => [
   ...ATTACKS,
   ...isolated(ISOLATED_SHARE)

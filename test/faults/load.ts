@@ -19,6 +19,8 @@ export type LoadOptions = {
   thinkMs?: number;
   /** Bytes of every payload; by default few, and one in LARGE_ONE_IN goes through the spool and the chunks stream. */
   payloadBytes?: number;
+  /** Whether OTLP is among the requests; by default it is. */
+  otlp?: boolean;
   /** Of other requests than these. */
   shot?(port: number): Shot;
 };
@@ -140,13 +142,13 @@ export class Load {
   }
 
   #shot(port: number): Shot {
-    const { random, targets, payloadBytes } = this.#options;
+    const { random, targets, payloadBytes, otlp = true } = this.#options;
     const id = eventId(); // not of the seed: two scenarios on one stand share a sink
     const draw = random();
     const project = SHARES.find(([, share]) => draw < share)?.[0] ?? 'open';
     // Those without limits show whether a port serves; the chunks stream, which is swept after minutes, may fill.
     const large = project !== 'open' && random() * LARGE_ONE_IN < 1;
-    if (!large && payloadBytes === undefined && random() < OTLP_SHARE) {
+    if (otlp && !large && payloadBytes === undefined && random() < OTLP_SHARE) {
       const { request, ...told } = otlpShot(random, targets[project]);
       return { told: { ...told, project, port, payloadBytes: undefined, isOtlp: true }, request };
     }

@@ -112,7 +112,7 @@ export async function runScenario(
   const ids = new Set(Object.values(projects).map(({ id }) => id));
   const letters = await stand.queue.deadLetters(ids);
   const shared = { random, ports: stand.ports, targets };
-  const load = new Load({ ...shared, thinkMs, clients });
+  const load = new Load({ ...shared, thinkMs, clients, otlp: stand.takesOtlp });
   const floods: Load[] = [];
   const excuses: Excuses = { redisLosses: [], clockSteps: 0 };
   const flood = (payloadBytes: number): Load => {

@@ -149,6 +149,11 @@ export class Stand {
     return new Supervised(['processor'], own, this.#options.dist);
   }
 
+  /** An earlier build may not know OTLP. */
+  get takesOtlp(): boolean {
+    return this.#options.dist === undefined;
+  }
+
   /** Everything of ours. */
   get parts(): Supervised[] {
     return [...this.ingest, ...this.processors];
