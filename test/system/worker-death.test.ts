@@ -166,7 +166,7 @@ it('a worker tells its counts at once, and again only when there are others or i
   const next = async (count: number): Promise<Beat[]> => {
     const from = beats.length;
     await until(() => beats.length >= from + count);
-    return beats.slice(from);
+    return beats.slice(from, from + count);
   };
   await until(() => beats.some(({ readiness }) => readiness.status === 'ready'));
   expect(beats.filter(({ snapshot }) => snapshot).map(acceptedIn)).toEqual([0]);

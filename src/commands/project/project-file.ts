@@ -46,7 +46,11 @@ class SourceText {
    */
   constructor(text: string, name: string) {
     this.#name = name;
-    this.#document = parseDocument(text, { lineCounter: this.#lines, prettyErrors: false });
+    this.#document = parseDocument(text, {
+      lineCounter: this.#lines,
+      prettyErrors: false,
+      logLevel: 'error', // it would warn of keys that are lists
+    });
     const { errors } = this.#document;
     if (errors.length > 0)
       throw new ProjectFileError(errors.map(({ message, pos }) => this.#at(pos[0], message)).join('\n'));

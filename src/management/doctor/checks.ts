@@ -10,7 +10,7 @@ import { readDropped } from '../../processor/dead-letters/dropped.ts';
 import type { NatsLink } from '../../stream/nats.ts';
 import { CLUSTER_RISK_FIX, clusterRisk } from '../../stream/setup/cluster-risk.ts';
 import { bytesText, changesBetween } from '../../stream/setup/config-diff.ts';
-import { isLopsided } from '../../stream/setup/leaders.ts';
+import { isLopsided, streamsOf } from '../../stream/setup/leaders.ts';
 import type { WantedStream } from '../../stream/setup/setup-run.ts';
 import { currentReplicas } from '../../stream/stream-watch.ts';
 import { AUDIT_STREAM, CONSUMER, COUNTERS_BUCKET, DEAD_LETTERS_STREAM } from '../../stream/topology.ts';
@@ -300,11 +300,11 @@ function replicasOf(what: string, info: StreamInfo): Check[] {
  * Checks that the leaders of the streams are spread over the servers of a cluster.
  * @returns nothing when no stream has replicas
  */
-export function leaders(link: NatsLink, streams: readonly WantedStream[]): Promise<Check[]> {
+export function leaders(link: NatsLink, wanted: readonly WantedStream[]): Promise<Check[]> {
   const what = 'leaders of streams';
   return asking({ what, fix: RUN_SETUP, state: 'warn' }, async () => {
     const manager = await link.manager();
-    const found = await Promise.allSettled(streams.map(({ config }) => manager.streams.info(config.name)));
+    const found = await Promise.allSettled(streamsOf(wanted).map((name) => manager.streams.info(name)));
     const names = found.flatMap((one) =>
       one.status === 'fulfilled' && one.value.config.num_replicas > 1
         ? (one.value.cluster?.leader ?? [])

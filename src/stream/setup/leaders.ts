@@ -30,9 +30,15 @@ const ROUND_MS = 2_000;
  */
 const PREFERRED_2_MINOR_MIN = 11;
 
+/** Names of the streams whose leaders are spread: those of the deployment and of its buckets. */
+export const streamsOf = (wanted: readonly WantedStream[]): string[] => [
+  ...wanted.map(({ config }) => config.name),
+  ...BUCKETS.map((bucket) => `KV_${bucket}`),
+];
+
 /**
  * Whether one server leads more than half of the streams. `leaders` names the leader of each
- * stream.
+ * stream of `streamsOf`.
  */
 export const isLopsided = (leaders: readonly string[]): boolean =>
   leaders.some((leader) => leaders.filter((one) => one === leader).length > leaders.length / 2);
@@ -76,7 +82,7 @@ async function allLed(link: NatsLink, wanted: readonly WantedStream[]): Promise<
   const { streams, consumers } = await link.manager();
   const api = '$JS.API';
   const [ofStreams, ofConsumers]: [Led[], Led[]] = [[], []];
-  for (const name of [...wanted.map(({ config }) => config.name), ...BUCKETS.map((one) => `KV_${one}`)]) {
+  for (const name of streamsOf(wanted)) {
     const info = await orMissing(streams.info(name));
     ofStreams.push(...ledOf(name, `${api}.STREAM.LEADER.STEPDOWN.${name}`, info?.cluster));
   }

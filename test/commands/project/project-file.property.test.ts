@@ -17,6 +17,17 @@ it('a label that would steer a terminal is escaped, and read as it was', () => {
   expect(parseProjectFile(text, 'f')[0]?.keys?.[0]?.label).toBe(label);
 });
 
+it('a key that is a list is refused, and nothing but the refusal is printed', async () => {
+  const warnings: Error[] = [];
+  const warned = (warning: Error): void => void warnings.push(warning);
+  process.on('warning', warned);
+  const text = 'projects:\n  - id: 1\n    plan: Pro\n    rateLimits:\n      ? [error, log]\n      : 1\n';
+  expect(() => parseProjectFile(text, 'f')).toThrow('f:4: project 1, rateLimits.[ error, log ]');
+  await new Promise(setImmediate);
+  process.off('warning', warned);
+  expect(warnings).toEqual([]);
+});
+
 it('of any file what is read is what it says, or each fault is named by its line, project and field', () => {
   const { seed = Math.floor(Math.random() * 0x1_0000_0000) } = givenSeed;
   const told = { taken: 0, refused: 0 };
