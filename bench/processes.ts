@@ -12,14 +12,20 @@ function read(path: string): string {
   }
 }
 
-/** User and system time of all threads, in microseconds; resolution 10 ms. 0 when there is no such process. */
-export function cpuUs(pid: number): number {
+/** Sum of fields of /proc/<pid>/stat that count ticks, in microseconds; resolution 10 ms. 0 when there is no such process. */
+function ticksUs(pid: number, places: readonly number[]): number {
   const text = read(`/proc/${pid}/stat`);
   // The name in parentheses may hold anything.
   const fields = text.slice(text.lastIndexOf(')') + 2).split(' ');
-  const ticks = Number(fields[11] ?? 0) + Number(fields[12] ?? 0);
-  return (ticks / TICKS_PER_SEC) * 1e6;
+  return (places.reduce((sum, at) => sum + Number(fields[at] ?? 0), 0) / TICKS_PER_SEC) * 1e6;
 }
+
+/** User and system time of all threads, in microseconds. */
+export const cpuUs = (pid: number): number => ticksUs(pid, [11, 12]);
+
+/** User and system time of a process and its descendants, also of those that have ended, in microseconds. */
+export const treeCpuUs = (pid: number): number =>
+  [pid, ...descendantsOf(pid)].reduce((sum, one) => sum + ticksUs(one, [11, 12, 13, 14]), 0);
 
 /** User and system time of everything that runs on this machine, in microseconds; the first line of /proc/stat without idle and waiting. */
 export function machineCpuUs(): number {

@@ -61,7 +61,7 @@ const DEPLOYED = [
   'test/stream/{publish,setup}/*.test.ts',
   'test/processor/{exactly-once,keeper,kill,lost-ack,part-sweeper,parts,poison,pull-queue}.test.ts',
   'test/processor/dead-letters/{dead-letters,set-aside}.test.ts',
-  'test/sink/postgres/{away,containers,postgres}.test.ts',
+  'test/sink/postgres/{away,containers,postgres,refused}.test.ts',
   'test/system/{away,batches,credentials,large,ready,spec}.test.ts',
 ];
 

@@ -9,7 +9,7 @@ import { AwsClient } from 'aws4fetch';
 import { freePort } from '../../src/commands/dev/servers.ts';
 import { findPostgres, TestPostgres } from '../../test/support/postgres.ts';
 import { ROOT } from '../harness.ts';
-import { cpuUs, descendantsOf } from '../processes.ts';
+import { cpuUs, treeCpuUs } from '../processes.ts';
 
 export type Store = {
   /** The value of SLUICE_SINK. */
@@ -114,7 +114,7 @@ async function startS3(): Promise<Store | undefined> {
   };
 }
 
-/** With fsync, unlike in the tests. Its CPU leaves out connections that have ended. */
+/** With fsync, unlike in the tests. */
 async function startPostgres(): Promise<Store | undefined> {
   if (!findPostgres()) return undefined;
   const dir = newFolder();
@@ -123,7 +123,7 @@ async function startPostgres(): Promise<Store | undefined> {
   const server = await TestPostgres.start({ settings: { fsync: 'on' }, on: dir });
   return {
     setting: server.url,
-    cpuUs: () => descendantsOf(server.pid).reduce((sum, pid) => sum + cpuUs(pid), 0),
+    cpuUs: () => treeCpuUs(server.pid),
     bytes: () => sizeOf(dir),
     stop: async () => {
       await server.close();

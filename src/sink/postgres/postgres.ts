@@ -62,10 +62,14 @@ export class PostgresSink implements Sink {
     return sink;
   }
 
-  /** Migrates the schema, and reads the partitions. Does so once, and again after a failure. */
+  /**
+   * Migrates the schema, and asks the database for what it can do and for its partitions. Does so
+   * once, and again after a failure.
+   */
   #prepare(): Promise<void> {
     this.#prepared ??= (async () => {
       await migrate(this.#database);
+      await this.#database.preferLz4();
       await forgetOldMonths(this.#database);
       await this.#partitions.load();
     })();

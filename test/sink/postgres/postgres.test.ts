@@ -73,6 +73,29 @@ it('keeps a transaction that is open while dead letters are filed', async () => 
   }
 });
 
+it('compresses large rows with lz4 where the server has it, but a column that has a compression with that one', async () => {
+  const stream = await open();
+  const json = Buffer.from(`"${'large '.repeat(1_000)}"`);
+  await store(stream, 'default', [{ ...row(1), json }]);
+  await server.query('ALTER TABLE sluice.items_20260506 ALTER COLUMN payload SET COMPRESSION pglz');
+  await store(stream, 'chosen', [{ ...row(2, NOON + 1), json }]);
+  const found = await server.query<{ used: string; length: number }>(
+    'SELECT pg_column_compression(payload) AS used, length(payload) FROM sluice.items ORDER BY received_at',
+  );
+  // A server that was built without lz4 knows no such compression.
+  const hasLz4 = await server.client().then(async (client) => {
+    const set = client.query('SET default_toast_compression = lz4').then(
+      () => true,
+      () => false,
+    );
+    return set.finally(() => client.end());
+  });
+  expect(found).toEqual([
+    { used: hasLz4 ? 'lz4' : 'pglz', length: 6_002 },
+    { used: 'pglz', length: 6_002 },
+  ]);
+});
+
 describe('rows that the database refuses', () => {
   const refused = (n: number): SinkRecord => ({ ...row(n), json: Buffer.from(`{"refuse me":${n}}`) });
 
