@@ -46,6 +46,8 @@ export class FramesInHand {
   #lingering: ReadonlySet<Delivery> = new Set();
   readonly #timer: NodeJS.Timeout;
   #wake: (() => void) | undefined;
+  /** Whether the consumer waits without a time limit. */
+  #waitsForFrame = false;
 
   /** @param onRoom called when there may be room for more frames */
   constructor(onRoom: () => void) {
@@ -132,6 +134,11 @@ export class FramesInHand {
     return this.#queued.length === 0;
   }
 
+  /** Whether the consumer does nothing until a frame comes. */
+  get isAwaited(): boolean {
+    return this.#waitsForFrame && this.isEmpty;
+  }
+
   /** Whether nothing is queued and nothing more will come. */
   get isOver(): boolean {
     return this.isEmpty && this.#isComplete;
@@ -150,12 +157,14 @@ export class FramesInHand {
   async untilChange(ms?: number): Promise<void> {
     if (this.#isComplete) return;
     let timer: NodeJS.Timeout | undefined;
+    this.#waitsForFrame = ms === undefined;
     await new Promise<void>((resolve) => {
       this.#wake = resolve;
       if (ms !== undefined) timer = setTimeout(resolve, ms);
     });
     clearTimeout(timer);
     this.#wake = undefined;
+    this.#waitsForFrame = false;
   }
 
   // ---- Frames that go ----

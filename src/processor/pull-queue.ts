@@ -238,9 +238,17 @@ export class PullQueue {
     this.#endFilledPull();
   }
 
+  /**
+   * Rests. A consumer that waits for a frame does not call {@link gather}, so a pull waits with it
+   * instead. This happens when the end of a pull came late or not at all.
+   */
   #rest(): void {
-    this.#form = 'gathers';
     this.#gathered = 0;
+    if (this.frames.isAwaited) {
+      this.#form = 'waits';
+      return this.#endFilledPull();
+    }
+    this.#form = 'gathers';
     this.#become({ is: 'resting' });
     void this.#gone.lookUnderLoad();
   }

@@ -66,6 +66,30 @@ it('leaves frames with the broker until a batch is due, and then takes them all'
   queue.frames.close();
 });
 
+it('does not rest while its consumer waits for a frame, though a pull ends late', async () => {
+  harness = await Harness.start();
+  const queue = new PullQueue({ link: harness.link, stream: 'SLUICE_EVENTS', bytesMax: 8 * MIB, log });
+  const { frames } = queue;
+  await publish(1);
+  queue.start();
+  for (let n = 1; n <= 3; n++) {
+    const came = frames.untilChange();
+    if (n > 1) {
+      await new Promise((resolve) => setTimeout(resolve, 300));
+      await publish(n);
+    }
+    await came;
+    const taken = frames.take(() => true);
+    expect(taken.map(({ sequence }) => sequence)).toEqual([n]);
+    for (const delivery of taken) delivery.ack();
+    frames.settle(taken);
+    // The pull that brought the frame is still open: gather() leaves it alone, and the consumer waits for the next frame.
+    await queue.gather();
+  }
+  await queue.stop();
+  frames.close();
+});
+
 it('goes on fetching under load, up to a bound of frames in hand', async () => {
   harness = await Harness.start({ ackWaitMs: 60_000 });
   const queue = new PullQueue({ link: harness.link, stream: 'SLUICE_EVENTS', bytesMax: 16 * MIB, log });
