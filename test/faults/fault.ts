@@ -99,8 +99,9 @@ export const weather = (name: string, way: Way, { holdMs, ...what }: Spoiled): F
 
 export const cutConnections = (name: string, way: Way): Fault => ({
   ...weather(name, way, { holdMs: 0 }),
-  strike: async ({ stand }) => {
+  strike: async ({ stand, excuses }) => {
     for (let n = 0; n < 5; n++) {
+      if (way === 'redis') excuses.redisCuts.push(performance.now());
       stand.backing.cut(way);
       await pause(200);
     }

@@ -30,6 +30,7 @@ const terms: Terms = {
     attacker: { id: '5' },
   },
   redisLosses: [],
+  redisCuts: [],
   clockSteps: 0,
   answersAll: true,
   hasTally: false,
@@ -77,6 +78,12 @@ describe('a promise that was kept', () => {
     expect(judge(away, more, terms)).toMatchObject({ broken: [], usageBeyond: 1, usageBeyondMax: 1 });
     expect(judge([good, told('w', { status: 429 })], more, terms).broken).not.toEqual([]);
   });
+});
+
+it('a position that was wasted is not complained of where a request was under way when Redis was cut off', () => {
+  const more = evidence({ usage: { ...none, open: 2 } });
+  expect(judge([good], more, { ...terms, redisCuts: [0.5] }).broken).toEqual([]);
+  expect(judge([good], more, { ...terms, redisCuts: [1.5] }).broken).not.toEqual([]);
 });
 
 describe('a broken promise', () => {

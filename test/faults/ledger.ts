@@ -51,6 +51,8 @@ export type RedisLoss = { at: number; endedAt: number };
 /** What happened that the contract excepts. */
 export type Excuses = {
   redisLosses: RedisLoss[];
+  /** When connections to Redis were cut, on the clock of {@link Told}. */
+  redisCuts: number[];
   /** How often Redis's clock stepped forward. */
   clockSteps: number;
 };
@@ -166,14 +168,15 @@ function judgeUsage(told: readonly Told[], usage: Evidence['usage'], terms: Term
     const mine = told.filter((one) => one.project === project);
     const accepted = mine.filter(({ status }) => status === 200);
     // A 503 may come after the increment; it is taken back once, and that once may be lost. A worker
-    // that waited too long for Redis's reply asks once more: the position in that reply is wasted.
+    // that waited too long for Redis's reply, or lost its connection, asks once more: the position in that reply is wasted.
     const uncertain = mine.filter(
       ({ status, limiterAway, sentAt, answeredAt }) =>
         status === 0 ||
         status === 500 ||
         status === 503 ||
         limiterAway ||
-        answeredAt - sentAt > LEASE_NEED_MS,
+        answeredAt - sentAt > LEASE_NEED_MS ||
+        terms.redisCuts.some((cut) => sentAt <= cut && cut <= answeredAt),
     ).length;
     const excused = uncheckpointed(accepted, terms.redisLosses);
     const over = usage[project] - accepted.length;

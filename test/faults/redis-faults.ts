@@ -17,6 +17,7 @@ const redisKilled = (name: string, empty: boolean): Fault => ({
     const marker = await RedisMarker.begin(url);
     await pause(MARKED_MS);
     const at = performance.now();
+    excuses.redisCuts.push(at);
     process.kill(pid, 'SIGKILL');
     await exited;
     return async () => {

@@ -114,7 +114,7 @@ export async function runScenario(
   const shared = { random, ports: stand.ports, targets };
   const load = new Load({ ...shared, thinkMs, clients, otlp: stand.takesOtlp });
   const floods: Load[] = [];
-  const excuses: Excuses = { redisLosses: [], clockSteps: 0 };
+  const excuses: Excuses = { redisLosses: [], redisCuts: [], clockSteps: 0 };
   const flood = (payloadBytes: number): Load => {
     const one = new Load({ ...shared, payloadBytes, clients: FLOOD_CLIENTS, thinkMs: 0 });
     floods.push(one);

@@ -141,7 +141,7 @@ class Soak {
     const scene: Scene = {
       stand: this.#stand,
       random: seededRandom(this.#options.seed),
-      excuses: { redisLosses: [], clockSteps: 0 },
+      excuses: { redisLosses: [], redisCuts: [], clockSteps: 0 },
       flood: () => {
         throw new Error('a soak has no floods');
       },
