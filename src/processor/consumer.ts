@@ -156,7 +156,6 @@ export class StreamConsumer {
     while (!this.#isOver) {
       if (frames.isEmpty && frames.isStarved) {
         await this.#untilStored([]);
-        this.#mayGather = true;
         continue;
       }
       const early = this.#lastBatchAt + SINK_FILE_MS_MIN - clock.monotonic();

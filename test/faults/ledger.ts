@@ -168,7 +168,8 @@ function judgeUsage(told: readonly Told[], usage: Evidence['usage'], terms: Term
     const mine = told.filter((one) => one.project === project);
     const accepted = mine.filter(({ status }) => status === 200);
     // A 503 may come after the increment; it is taken back once, and that once may be lost. A worker
-    // that waited too long for Redis's reply, or lost its connection, asks once more: the position in that reply is wasted.
+    // that waited too long for Redis's reply, or lost its connection, asks once more: the position
+    // in the first reply is wasted.
     const uncertain = mine.filter(
       ({ status, limiterAway, sentAt, answeredAt }) =>
         status === 0 ||
